@@ -1,0 +1,1 @@
+"""A PostgreSQL job queue that is a SQLAlchemy extension."""
