@@ -1,0 +1,43 @@
+"""Every error the library raises on purpose.
+
+    JobQueueError
+    ├── ConfigurationError      settings that can't work (names them and the cure)
+    │   └── SchemaVersionError  the database lacks the tables, or has older ones than this release needs
+    ├── EnqueueError            a job that can't be added to this session or connection
+    ├── UnfencedWriteError      an ORM change of a stored Job (names the verb to use instead)
+    └── PayloadError            a stored payload that doesn't fit its handler
+
+Bad arguments raise plain `ValueError` or `TypeError`, as everywhere in Python, before any SQL is sent.
+What a handler may *return or raise on purpose* is in `outcomes`; it is no error.
+"""
+
+from __future__ import annotations
+
+
+class JobQueueError(Exception):
+    """The root: catch it to catch every error of this library."""
+
+
+class ConfigurationError(JobQueueError):
+    """Settings that can't work together, or not at all."""
+
+
+class SchemaVersionError(ConfigurationError):
+    """The queue's tables are missing from the database or older than this release needs."""
+
+    def __init__(self, message: str, *, installed: int | None, required: int) -> None:
+        super().__init__(message)
+        self.installed = installed
+        self.required = required
+
+
+class EnqueueError(JobQueueError):
+    """A job that can't be added here: a cycle of references, a deleted key holder, a foreign database."""
+
+
+class UnfencedWriteError(JobQueueError):
+    """Somebody changed or deleted a stored Job through the ORM, past the lease that guards it."""
+
+
+class PayloadError(JobQueueError):
+    """A stored payload doesn't fit the signature of the handler that is registered for its kind."""

@@ -1,0 +1,20 @@
+"""The schema of the queue as numbered, frozen steps for an application's own Alembic history.
+
+    import sa_jobqueue.migrations
+
+    def upgrade() -> None:
+        op.migrate_jobqueue(0, 1)
+
+    def downgrade() -> None:
+        op.migrate_jobqueue(1, 0)
+
+A step is never changed once released. Steps use `alembic` and `sqlalchemy` alone, never the layers above: the models
+move on, a step must not. They send no SELECT, so `--sql` works, and run in the migration's own transaction.
+"""
+
+from __future__ import annotations
+
+from sa_jobqueue.migrations.directive import migrate_jobqueue
+from sa_jobqueue.migrations.steps import LATEST
+
+__all__ = ["LATEST", "migrate_jobqueue"]

@@ -1,0 +1,8 @@
+"""The steps in order: step N leads from version N - 1 to N and back."""
+
+from __future__ import annotations
+
+from sa_jobqueue.migrations.steps import v001_jobs
+
+STEPS = (v001_jobs,)
+LATEST = len(STEPS)

@@ -1,0 +1,111 @@
+"""Version 1: the job table with its CHECKs, partial indexes and storage parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+if TYPE_CHECKING:
+    from alembic.operations import Operations
+
+_TIMESTAMP = sa.DateTime(timezone=True)
+
+
+def upgrade(op: Operations, schema: str | None) -> None:
+    """Create `jobqueue_jobs`."""
+    op.create_table(
+        "jobqueue_jobs",
+        sa.Column("id", sa.BigInteger, sa.Identity(always=False), primary_key=True),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("queue", sa.Text, nullable=False, server_default=sa.text("'default'")),
+        sa.Column("payload", JSONB, nullable=False, server_default=sa.text("'{}'::jsonb")),
+        sa.Column("payload_version", sa.Integer, nullable=False, server_default=sa.text("1")),
+        sa.Column("status", sa.Text, nullable=False, server_default=sa.text("'ready'")),
+        sa.Column("priority", sa.SmallInteger, nullable=False, server_default=sa.text("5")),
+        sa.Column("run_at", _TIMESTAMP, nullable=False, server_default=sa.text("now()")),
+        sa.Column("expires_at", _TIMESTAMP),
+        sa.Column("attempts", sa.Integer, nullable=False, server_default=sa.text("0")),
+        sa.Column("returned", sa.Integer, nullable=False, server_default=sa.text("0")),
+        sa.Column("max_attempts", sa.Integer, nullable=False, server_default=sa.text("5")),
+        sa.Column("lease_token", sa.Uuid),
+        sa.Column("lease_until", _TIMESTAMP),
+        sa.Column("leased_by", sa.Text),
+        sa.Column("settled_token", sa.Uuid),
+        sa.Column("cancel_requested_at", _TIMESTAMP),
+        sa.Column("idempotency_key", sa.Text),
+        sa.Column("key_scope", sa.Text),
+        sa.Column("unique_key", sa.Text),
+        sa.Column("reason", sa.Text),
+        sa.Column("result", JSONB),
+        sa.Column("progress", JSONB),
+        sa.Column("last_error", sa.Text),
+        sa.Column("errors", JSONB, nullable=False, server_default=sa.text("'[]'::jsonb")),
+        sa.Column("trace_context", JSONB),
+        sa.Column("created_at", _TIMESTAMP, nullable=False, server_default=sa.text("now()")),
+        sa.Column("updated_at", _TIMESTAMP, nullable=False, server_default=sa.text("now()")),
+        sa.Column("finished_at", _TIMESTAMP),
+        sa.CheckConstraint(
+            "status IN ('ready', 'running', 'done', 'dead', 'cancelled')", name="jobqueue_jobs_status_check"
+        ),
+        sa.CheckConstraint("priority BETWEEN 0 AND 9", name="jobqueue_jobs_priority_check"),
+        sa.CheckConstraint("max_attempts >= 1", name="jobqueue_jobs_max_attempts_check"),
+        sa.CheckConstraint("returned BETWEEN 0 AND attempts", name="jobqueue_jobs_attempts_check"),
+        sa.CheckConstraint(
+            "CASE WHEN status = 'running' THEN lease_token IS NOT NULL AND lease_until IS NOT NULL"
+            " ELSE lease_token IS NULL AND lease_until IS NULL END",
+            name="jobqueue_jobs_lease_check",
+        ),
+        sa.CheckConstraint(
+            "(status IN ('done', 'dead', 'cancelled')) = (finished_at IS NOT NULL)",
+            name="jobqueue_jobs_finished_check",
+        ),
+        sa.CheckConstraint(
+            "CASE WHEN idempotency_key IS NULL THEN key_scope IS NULL AND unique_key IS NULL"
+            " ELSE key_scope IS NOT NULL AND key_scope IN ('row', 'unfinished') END",
+            name="jobqueue_jobs_key_check",
+        ),
+        schema=schema,
+        comment="sa_jobqueue schema version 1",
+        postgresql_with={
+            "autovacuum_vacuum_scale_factor": "0.01",
+            "autovacuum_vacuum_threshold": "1000",
+            "autovacuum_analyze_scale_factor": "0.02",
+            "autovacuum_vacuum_insert_scale_factor": "0.05",
+        },
+    )
+    op.create_index(
+        "jobqueue_jobs_ready_idx",
+        "jobqueue_jobs",
+        ["queue", "priority", "run_at", "id"],
+        schema=schema,
+        postgresql_where=sa.text("status = 'ready'"),
+    )
+    op.create_index(
+        "jobqueue_jobs_running_idx",
+        "jobqueue_jobs",
+        ["lease_until"],
+        schema=schema,
+        postgresql_where=sa.text("status = 'running'"),
+    )
+    op.create_index(
+        "jobqueue_jobs_unique_key_idx",
+        "jobqueue_jobs",
+        ["unique_key"],
+        unique=True,
+        schema=schema,
+        postgresql_where=sa.text("unique_key IS NOT NULL"),
+    )
+    op.create_index(
+        "jobqueue_jobs_finished_idx",
+        "jobqueue_jobs",
+        ["finished_at"],
+        schema=schema,
+        postgresql_where=sa.text("finished_at IS NOT NULL"),
+    )
+
+
+def downgrade(op: Operations, schema: str | None) -> None:
+    """Drop `jobqueue_jobs` with every job in it."""
+    op.drop_table("jobqueue_jobs", schema=schema)

@@ -1,0 +1,170 @@
+"""Plain values that cross the layers: what is asked of the store and what it answers.
+
+Frozen, free of sessions and connections, safe to pickle. No logic beyond reading their own fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+from sa_jobqueue.states import JobStatus, Verb
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+    from uuid import UUID
+
+EnqueueOutcome = Literal["created", "existing"]
+KeyScope = Literal["row", "unfinished"]
+
+#: What an INSERT leaves to the table's own defaults.
+DEFAULT_QUEUE = "default"
+DEFAULT_PRIORITY = 5
+DEFAULT_MAX_ATTEMPTS = 5
+HIGHEST_PRIORITY, LOWEST_PRIORITY = 0, 9
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of one enqueued job; outlives the session, expiry and commit.
+
+    `outcome` is "created", or "existing" when another job already held the idempotency key; `id` is then its id.
+    It is true once the transaction that enqueued it has committed.
+    """
+
+    id: int
+    outcome: EnqueueOutcome
+
+    @property
+    def created(self) -> bool:
+        return self.outcome == "created"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """One row to insert, checked and complete: the payload is JSON text, times are aware."""
+
+    kind: str
+    payload: str
+    queue: str = DEFAULT_QUEUE
+    payload_version: int = 1
+    priority: int = DEFAULT_PRIORITY
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    expires_at: datetime | None = None
+    idempotency_key: str | None = None
+    key_scope: KeyScope | None = None
+    trace_context: str | None = None
+
+    @property
+    def unique_key(self) -> str | None:
+        """The value that the unique index guards."""
+        return self.idempotency_key
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """A job that this process owns until its lease ends: `token` proves the ownership.
+
+    `attempts` counts starts, this one included; `returned` those given back. `expired` says that `expires_at` was
+    past on the database's clock when the job was claimed.
+    """
+
+    id: int
+    token: UUID
+    kind: str
+    queue: str
+    payload: Any
+    payload_version: int
+    priority: int
+    attempts: int
+    returned: int
+    max_attempts: int
+    run_at: datetime
+    created_at: datetime
+    idempotency_key: str | None
+    expired: bool
+
+    @property
+    def counted_attempts(self) -> int:
+        """Attempts that count against `max_attempts`: starts less those given back. At least 1."""
+        return self.attempts - self.returned
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One outcome to write, fenced by the token: `verb` is complete, retry, snooze, discard, release or abort.
+
+    `delay` is for retry and snooze; `error` (text, at most 4 KiB of UTF-8) for retry and discard; `reason` for discard
+    and abort; `result` (JSON text) for complete.
+    """
+
+    id: int
+    token: UUID
+    verb: Verb
+    delay: timedelta | None = None
+    error: str | None = None
+    reason: str | None = None
+    result: str | None = None
+
+
+class Landing(StrEnum):
+    """What a fenced write found: `landed`, or why it did not.
+
+    busy: still ours, the row is locked by somebody else's transaction, try again. expired: still ours, the lease is
+    past, renew and try again. lost: another owner or an operator has it. gone: there is no such row.
+    """
+
+    LANDED = "landed"
+    BUSY = "busy"
+    EXPIRED = "expired"
+    LOST = "lost"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The store's answer to one `Settlement`; `status` is the job's status after a landing, else None."""
+
+    id: int
+    token: UUID
+    landing: Landing
+    status: JobStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The store's answer for one held token; `cancel_requested` is what an operator asked for meanwhile."""
+
+    id: int
+    token: UUID
+    landing: Landing
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredLease:
+    """A running job whose lease is past: what a rescue needs to decide its backoff."""
+
+    id: int
+    token: UUID
+    kind: str
+    queue: str
+    attempts: int
+    returned: int
+    max_attempts: int
+    leased_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """A job taken back from a lost runner, and the status it has now."""
+
+    id: int
+    kind: str
+    queue: str
+    attempts: int
+    status: JobStatus
+    leased_by: str | None
