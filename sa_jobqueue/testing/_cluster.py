@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,13 +15,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from psycopg import sql
 from sqlalchemy import URL
 
 from sa_jobqueue.testing import _watchdog
+from sa_jobqueue.testing._account import current_account, parent_folder, reachable
 from sa_jobqueue.testing._binaries import Binaries
 from sa_jobqueue.testing.server import PostgresServer, PostgresUnavailableError, StopMode, read_version
 
@@ -31,7 +30,6 @@ _INITDB = ("--no-sync", "--no-instructions", "--locale=C", "-E", "UTF8", "-U", "
 # and a superuser of the database can run programs: there a password is asked for.
 _ACCESS = ("--auth-local=trust", "--auth-host=scram-sha-256")
 _SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-_LONGEST_FOLDER = 60  # a socket's path, with our names in it, must stay below 104 bytes
 _START_PATIENCE = 60.0
 
 
@@ -49,7 +47,7 @@ class Cluster(PostgresServer):
         self._password = secrets.token_urlsafe(12)
         self._port = _free_port() if tcp else 5432
         self._tcp = tcp
-        self._account = _account()
+        self._account = current_account()
         self._folder: Path | None = None
         self._programs = binaries.folder
         self._server: subprocess.Popen[bytes] | None = None
@@ -111,7 +109,7 @@ class Cluster(PostgresServer):
         return url.render_as_string(hide_password=False)
 
     def _create(self) -> None:
-        parent = _parent_folder(reachable_for_others=bool(self._account))
+        parent = parent_folder(self._account)
         _watchdog.sweep(parent)
         folder = self._folder = Path(tempfile.mkdtemp(prefix=_watchdog.PREFIX, dir=parent))
         _watchdog.record(folder, "owner", os.getpid())
@@ -124,11 +122,11 @@ class Cluster(PostgresServer):
         self.log_path = folder / "postgres.log"
         for name in ("data", "run"):
             (folder / name).mkdir(mode=0o700)
-            if self._account:
-                os.chown(folder / name, self._account["user"], self._account["group"])
-        if self._account:
+            if self._account.user is not None and self._account.group is not None:
+                os.chown(folder / name, self._account.user, self._account.group)
+        if self._account.user is not None:
             folder.chmod(0o711)
-            self._programs = _reachable(self._programs, folder / "programs", self._account)
+            self._programs = reachable(self._programs, folder / "programs", self._account)
         self._run("initdb", "-D", str(folder / "data"), *_INITDB, *_ACCESS).wait()
         if not (folder / "data" / "PG_VERSION").exists():
             raise self._failure("initdb failed")
@@ -180,7 +178,9 @@ class Cluster(PostgresServer):
                     cwd=self._folder,
                     env={**environment, "LC_ALL": "C"},
                     start_new_session=True,  # Ctrl-C in a terminal must not reach it
-                    **self._account,
+                    user=self._account.user,
+                    group=self._account.group,
+                    extra_groups=self._account.extra_groups,
                 )
             except OSError as error:
                 raise self._failure(f"{command[0]} could not be started: {error}") from error
@@ -192,61 +192,6 @@ class Cluster(PostgresServer):
         return PostgresUnavailableError(
             "\n".join([f"{what}. The end of its output:", *(f"  {line}" for line in lines)])
         )
-
-
-def _account() -> dict[str, Any]:
-    """Arguments for Popen: nothing for an ordinary user, the user nobody for root."""
-    if os.name != "posix":
-        raise PostgresUnavailableError(
-            "A private PostgreSQL needs Unix sockets. On this system give the URL of a server for tests:"
-            " SA_JOBQUEUE_TEST_DATABASE_URL=postgresql+psycopg://user:password@host/postgres"
-        )
-    if os.geteuid() != 0:
-        return {}
-    import pwd  # exists on POSIX only
-
-    try:
-        nobody = pwd.getpwnam("nobody")
-    except KeyError:
-        raise PostgresUnavailableError(
-            "PostgreSQL refuses to run as root, and there is no user nobody here: start as an ordinary user."
-        ) from None
-    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-
-
-def _parent_folder(*, reachable_for_others: bool) -> Path:
-    for candidate in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):  # noqa: S108 - a private folder is made inside
-        folder = candidate.resolve()
-        if len(os.fsencode(folder)) > _LONGEST_FOLDER or not os.access(folder, os.W_OK | os.X_OK):
-            continue
-        if reachable_for_others and not all(
-            step.stat().st_mode & 0o001 for step in (folder, *folder.parents)
-        ):
-            continue
-        return folder
-    raise PostgresUnavailableError(
-        f"No temporary folder is writable and has a path short enough for a socket ({_LONGEST_FOLDER} bytes):"
-        " set TMPDIR to one."
-    )
-
-
-def _reachable(programs: Path, copy: Path, account: Mapping[str, Any]) -> Path:
-    """The programs, or a copy of them when that user can't reach them (an environment below /root)."""
-    try:
-        answer = subprocess.run(
-            [programs / "initdb", "--version"], cwd="/", capture_output=True, check=False, **account
-        )
-        if answer.returncode == 0:
-            return programs
-    except PermissionError:
-        pass
-    for name in ("bin", "lib", "share"):
-        if (programs.parent / name).is_dir():
-            shutil.copytree(programs.parent / name, copy / name, symlinks=True)
-    for path in (copy, *copy.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(path.stat().st_mode | (0o055 if path.stat().st_mode & 0o100 else 0o044))
-    return copy / programs.name
 
 
 def _free_port() -> int:

@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -103,11 +104,12 @@ def sweep(parent: Path) -> None:
     for folder in parent.glob(f"{PREFIX}*"):
         try:
             facts = folder.lstat()
-            if folder.is_symlink() or not folder.is_dir() or facts.st_uid != os.geteuid():
-                continue
-            stale = _living(folder, "owner") is None
         except OSError:
             continue
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+            continue
+        try:
+            stale = _living(folder, "owner") is None
         except LookupError:
             # No readable note: its owner is just being born, or died being born long ago.
             stale = not (folder / "owner").exists() and time.time() - facts.st_mtime > ABANDONED_AFTER
