@@ -177,13 +177,17 @@ class PolicyFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailed:
-    """One of the runner's loops failed for the `failures`-th time in a row and tries again after `retry_in`."""
+    """One of the runner's loops failed, `failures` times in a row by now.
+
+    It tries again after `retry_in`; None means that it ended for good and the runner with it. Told when the trouble
+    begins and now and then while it lasts.
+    """
 
     runner_id: str
     loop: str
     error: str
     failures: int
-    retry_in: timedelta
+    retry_in: timedelta | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

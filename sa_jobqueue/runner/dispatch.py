@@ -146,7 +146,9 @@ def _with(lanes: Mapping[str, Lane], change: Mapping[str, int], now: float) -> M
 
 
 def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
-    state = replace(state, failures=0, lanes=_with(state.lanes, {q: n for q, n in claimed.got.items() if n}, now))
+    state = replace(
+        state, failures=0, lanes=_with(state.lanes, {q: n for q, n in claimed.got.items() if n}, now)
+    )
     if all(claimed.got.get(queue, 0) >= asked for queue, asked in claimed.asked.items()):
         return replace(state, not_before=0.0, second_look=True)
     if any(claimed.got.values()) and state.second_look:
