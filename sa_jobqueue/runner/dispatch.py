@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.loop import End, Failed, WaitUntil, backoff
+from sa_jobqueue.loop import End, Failed, WaitUntil
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +57,6 @@ class Dispatch:
     poll_interval: float
     burst: bool = False
     not_before: float = 0.0
-    failures: int = 0
     blocked: bool = False
     second_look: bool = True
 
@@ -124,9 +123,8 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 state = _after_claim(state, event, now)
                 if state.burst and not any(event.got.values()) and event.unsettled == 0:
                     actions.append(Drained())
-            case Failed(jitter=jitter):
-                failures = state.failures + 1
-                state = replace(state, failures=failures, not_before=now + backoff(failures, jitter))
+            case Failed(retry_in=retry_in):
+                state = replace(state, not_before=now + retry_in)
             case OutcomesBlocked(blocked):
                 state = replace(state, blocked=blocked)
             case Woken():
@@ -146,9 +144,7 @@ def _with(lanes: Mapping[str, Lane], change: Mapping[str, int], now: float) -> M
 
 
 def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
-    state = replace(
-        state, failures=0, lanes=_with(state.lanes, {q: n for q, n in claimed.got.items() if n}, now)
-    )
+    state = replace(state, lanes=_with(state.lanes, {q: n for q, n in claimed.got.items() if n}, now))
     if all(claimed.got.get(queue, 0) >= asked for queue, asked in claimed.asked.items()):
         return replace(state, not_before=0.0, second_look=True)
     if any(claimed.got.values()) and state.second_look:
