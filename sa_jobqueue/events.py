@@ -177,10 +177,9 @@ class PolicyFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailed:
-    """One of the runner's loops failed, `failures` times in a row by now.
+    """One of the runner's loops failed for the `failures`-th time in a row and tries again after `retry_in`.
 
-    It tries again after `retry_in`; None means that it ended for good and the runner with it. Told when the trouble
-    begins and now and then while it lasts.
+    None means that it can't go on, and the runner ends.
     """
 
     runner_id: str

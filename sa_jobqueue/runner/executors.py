@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from sa_jobqueue.context import JobContext
+    from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import ClaimedJob
-    from sa_jobqueue.registry import Handler
     from sa_jobqueue.runner.book import Key
 
 
@@ -24,7 +24,7 @@ class Execution:
 
     __slots__ = ("context", "handler", "job", "key")
 
-    def __init__(self, job: ClaimedJob, handler: Handler[...], context: JobContext) -> None:
+    def __init__(self, job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext) -> None:
         self.job = job
         self.handler = handler
         self.context = context
