@@ -1,0 +1,1 @@
+"""Runs the statements. Answers frozen records; never commits or rolls back a connection that it was given."""
