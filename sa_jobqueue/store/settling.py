@@ -59,7 +59,9 @@ def _write(connection: OwnConnection, verb: Verb, batch: Sequence[Settlement]) -
         "tokens": [settlement.token for settlement in batch],
     }
     for parameter, field in fields:
-        parameters[parameter] = [getattr(settlement, field) for settlement in batch]
+        values = [getattr(settlement, field) for settlement in batch]
+        # unnest pads the shorter of its arrays with NULL: a column of nothing need not be sent.
+        parameters[parameter] = values if any(value is not None for value in values) else []
     landed = dict(map(tuple, connection.rows(statement(), parameters)))
     if len(landed) == len(batch):
         return [
