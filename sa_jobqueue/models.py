@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     CheckConstraint,
     DateTime,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    event,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -55,7 +57,7 @@ def _one_of(column: str, values: tuple[str, ...]) -> str:
 class Base(DeclarativeBase):
     """The library's own declarative base; an application keeps its own."""
 
-    metadata = MetaData()
+    metadata: ClassVar[MetaData] = MetaData()
 
 
 class Job(Base):
@@ -97,7 +99,7 @@ class Job(Base):
     )
     finished_at: Mapped[datetime | None] = mapped_column(_TIMESTAMP)
 
-    __table_args__ = (
+    __table_args__: Any = (
         CheckConstraint(_one_of("status", tuple(JobStatus)), name="jobqueue_jobs_status_check"),
         CheckConstraint(
             f"priority BETWEEN {HIGHEST_PRIORITY} AND {LOWEST_PRIORITY}", name="jobqueue_jobs_priority_check"
@@ -138,16 +140,7 @@ class Job(Base):
             postgresql_where=text("unique_key IS NOT NULL"),
         ),
         Index("jobqueue_jobs_finished_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
-        {
-            "comment": SCHEMA_COMMENT.format(version=SCHEMA_VERSION),
-            # Every job is updated at least twice: vacuum by row count, not by a share of a growing history.
-            "postgresql_with": {
-                "autovacuum_vacuum_scale_factor": "0.01",
-                "autovacuum_vacuum_threshold": "1000",
-                "autovacuum_analyze_scale_factor": "0.02",
-                "autovacuum_vacuum_insert_scale_factor": "0.05",
-            },
-        },
+        {"comment": SCHEMA_COMMENT.format(version=SCHEMA_VERSION)},
     )
 
     @property
@@ -164,8 +157,19 @@ class Job(Base):
         return f"Job({', '.join(f'{name}={value!r}' for name, value in loaded.items())})"
 
 
-metadata = Base.metadata
+metadata: MetaData = Base.metadata
 jobs: Table = Job.metadata.tables["jobqueue_jobs"]
+
+# Every job is updated at least twice: vacuum by row count, not by a share of a growing history. A statement of its own,
+# since SQLAlchemy 2.0 knows no storage parameters of a Table.
+event.listen(
+    jobs,
+    "after_create",
+    DDL(
+        "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,"
+        " autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
+    ),
+)
 
 _in_use = False
 
