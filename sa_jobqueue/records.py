@@ -168,3 +168,18 @@ class Rescued:
     attempts: int
     status: JobStatus
     leased_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerCall:
+    """A call of a registered handler, not yet enqueued: `handler.call(...)` makes it, `enqueue()` takes it.
+
+    `payload` holds the arguments that were given; `priority` None leaves it to the table's default.
+    """
+
+    kind: str
+    payload: Any
+    queue: str
+    max_attempts: int
+    priority: int | None
+    payload_version: int
