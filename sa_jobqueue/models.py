@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from sqlalchemy import (
@@ -55,7 +55,7 @@ def _one_of(column: str, values: tuple[str, ...]) -> str:
 class Base(DeclarativeBase):
     """The library's own declarative base; an application keeps its own."""
 
-    metadata = MetaData()
+    metadata: ClassVar[MetaData] = MetaData()
 
 
 class Job(Base):
@@ -97,7 +97,7 @@ class Job(Base):
     )
     finished_at: Mapped[datetime | None] = mapped_column(_TIMESTAMP)
 
-    __table_args__ = (
+    __table_args__: Any = (
         CheckConstraint(_one_of("status", tuple(JobStatus)), name="jobqueue_jobs_status_check"),
         CheckConstraint(
             f"priority BETWEEN {HIGHEST_PRIORITY} AND {LOWEST_PRIORITY}", name="jobqueue_jobs_priority_check"
@@ -164,7 +164,7 @@ class Job(Base):
         return f"Job({', '.join(f'{name}={value!r}' for name, value in loaded.items())})"
 
 
-metadata = Base.metadata
+metadata: MetaData = Base.metadata
 jobs: Table = Job.metadata.tables["jobqueue_jobs"]
 
 _in_use = False

@@ -140,12 +140,17 @@ class Landing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The store's answer to one `Settlement`; `status` is the job's status after a landing, else None."""
+    """The store's answer to one `Settlement`; `status` is the job's status after a landing, else None.
+
+    `fault` tells why the database could not take the settlement as it was given: a landed one was written in a reduced
+    form, one that did not land was refused in that form as well.
+    """
 
     id: int
     token: UUID
     landing: Landing
     status: JobStatus | None = None
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +202,12 @@ class HandlerCall:
     max_attempts: int
     priority: int | None
     payload_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What became of one job that a person sent back to ready; `reason` tells why it was left where it was."""
+
+    id: int
+    landed: bool
+    reason: str | None = None

@@ -1,1 +1,1 @@
-"""Every read, one module per question: Core constructs, no strings of SQL, nothing executed."""
+"""Every read of the library, one module per question: functions that return Core statements, built once."""

@@ -1,1 +1,1 @@
-"""Executes statements and queries; never commits a connection it was given; answers in frozen records."""
+"""Runs the statements. Answers frozen records; never commits or rolls back a connection that it was given."""

@@ -1,0 +1,1 @@
+"""Examples: one folder each. `python3 examples` runs the main one."""

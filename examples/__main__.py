@@ -1,0 +1,30 @@
+"""`python3 examples [FOLDER] ...`: the examples on a bare machine, in an environment and on a PostgreSQL of their own.
+
+Standard library only, and readable by old Pythons: it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)  # instead of this folder: nothing in it is meant to be imported by its bare name
+
+from tests.bootstrap import BootstrapError, ensure_environment, replace_process, require_python  # noqa: E402
+
+
+def main(arguments: list[str]) -> None:
+    """Run `python -m examples.documents` from the repository root with the same arguments."""
+    require_python([str(ROOT / "examples"), *arguments])
+    try:
+        python = ensure_environment(["binary", "embedded", "asyncio"])
+    except BootstrapError as error:
+        raise SystemExit(str(error)) from None
+    # The examples run in another folder: paths that were meant from here are made whole.
+    whole = [str(Path(word).resolve()) if word and Path(word).exists() else word for word in arguments]
+    replace_process([str(python), "-m", "examples.documents", *whole], ROOT)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,38 @@
+"""Verbs for people: what an operator does to jobs, inside the caller's transaction.
+
+Unlike a runner's verbs they prove nothing but the id. The caller commits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy.orm import Session
+
+from sa_jobqueue.models import Job
+from sa_jobqueue.store import operator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import Connection
+
+    from sa_jobqueue.records import Redriven
+
+
+def redrive(target: Session | Connection, ids: Iterable[int]) -> list[Redriven]:
+    """Send dead or cancelled jobs back to ready with a new budget of attempts; the caller's commit makes it real.
+
+    A request for cancellation, the reason and a past `expires_at` are cleared; errors and the count of attempts stay.
+    A job of key scope `unfinished` takes its key again: when another job holds it by now, the job stays and its reason
+    is "key held by job N". Answers once per id, in the order given; a job that did not go says why. Job objects in a
+    Session are expired, so that their next read shows the change. From async code: `await session.run_sync(redrive, ids)`.
+    """
+    if not isinstance(target, Session):
+        return operator.redrive(target, ids)
+    redriven = operator.redrive(target.connection(bind_arguments={"mapper": Job.__mapper__}), ids)
+    touched = {answer.id for answer in redriven}
+    for job in [job for job in target.identity_map.values() if isinstance(job, Job)]:
+        if job.__dict__.get("id") in touched:
+            target.expire(job)
+    return redriven

@@ -1,0 +1,44 @@
+"""Which running jobs have outlived their lease?"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import DateTime, Integer, bindparam, cast, func, select
+
+from sa_jobqueue.models import jobs, schema_in_use
+from sa_jobqueue.sql import interval, moment, status
+from sa_jobqueue.states import JobStatus
+
+if TYPE_CHECKING:
+    from sqlalchemy import Select
+
+
+@cache
+def expired() -> Select[tuple[Any, ...]]:
+    """Leases past by more than `margin`, the longest past first, at most `amount`.
+
+    None within one `lease` of the server's start: the runners must be given the time to come back and renew.
+    """
+    schema_in_use()
+    started = func.pg_postmaster_start_time(type_=DateTime(timezone=True))
+    return (
+        select(
+            jobs.c.id,
+            jobs.c.lease_token,
+            jobs.c.kind,
+            jobs.c.queue,
+            jobs.c.attempts,
+            jobs.c.returned,
+            jobs.c.max_attempts,
+            jobs.c.leased_by,
+        )
+        .where(
+            jobs.c.status == status(JobStatus.RUNNING),
+            jobs.c.lease_until < moment() - interval("margin"),
+            started < moment() - interval("lease"),
+        )
+        .order_by(jobs.c.lease_until)
+        .limit(cast(bindparam("amount", type_=Integer), Integer))
+    )

@@ -1,0 +1,23 @@
+"""Who owns these jobs now? Read without a lock, after a fenced write left rows out."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, any_, select
+
+from sa_jobqueue.models import jobs, schema_in_use
+from sa_jobqueue.sql import array, moment
+
+if TYPE_CHECKING:
+    from sqlalchemy import Select
+
+
+@cache
+def owners() -> Select[tuple[Any, ...]]:
+    """Id, lease token and whether the lease is past, for `ids`; a job that is gone has no row."""
+    schema_in_use()
+    return select(jobs.c.id, jobs.c.lease_token, (jobs.c.lease_until <= moment()).label("past")).where(
+        jobs.c.id == any_(array("ids", BigInteger))
+    )

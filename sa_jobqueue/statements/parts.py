@@ -1,0 +1,148 @@
+"""Pieces that several statements are made of: the batch that is held, where a job comes to rest, the bounds of texts.
+
+Pure constructs; which verb means what stands in the verb's own module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    BigInteger,
+    Uuid,
+    and_,
+    case,
+    column,
+    func,
+    null,
+    select,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from sa_jobqueue.models import jobs
+from sa_jobqueue.sql import array, moment, number, status, word
+from sa_jobqueue.states import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import CTE, ColumnElement, FromClause
+    from sqlalchemy.types import TypeEngine
+
+    Values = dict[str, Any]
+
+#: The last so many failures are kept in `errors`.
+KEPT_ERRORS = 10
+#: Texts (error, reason) are cut to this many bytes, results replaced by a marker beyond theirs.
+MAX_TEXT_BYTES = 4096
+MAX_RESULT_BYTES = 64 * 1024
+
+_UTF8_LONGEST = 4
+_ISO_UTC = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+
+
+def held(
+    guard: Callable[[FromClause], ColumnElement[bool]] | None = None, **given: type[TypeEngine[Any]]
+) -> CTE:
+    """The rows of a batch that carry the token they are asked for, locked in id order; rows locked elsewhere are left out.
+
+    Parameters: `ids`, `tokens`, and for each of `given` an array of its name plus "s". `position` counts from 1 in
+    these arrays. NO KEY UPDATE: an application's foreign key on a job holds KEY SHARE and stops nobody here.
+    """
+    columns: dict[str, type[TypeEngine[Any]]] = {"id": BigInteger, "token": Uuid, **given}
+    batch = (
+        func.unnest(*(array(f"{name}s", kind) for name, kind in columns.items()))
+        .table_valued(*(column(name, kind) for name, kind in columns.items()), with_ordinality="position")
+        .render_derived(name="batch")
+    )
+    job = jobs.alias("job")
+    guards = [job.c.id == batch.c.id, job.c.lease_token == batch.c.token]
+    if guard is not None:
+        guards.append(guard(job))
+    return (
+        select(job.c.id, batch.c.position, *(batch.c[name] for name in given))
+        .select_from(job.join(batch, and_(*guards)))
+        .order_by(job.c.id)
+        .with_for_update(key_share=True, skip_locked=True, of=job)
+        .cte("held")
+        .prefix_with("MATERIALIZED")
+    )
+
+
+def lease_ended() -> Values:
+    """What every statement that ends a lease sets. `leased_by` goes with it: a job at rest belongs to nobody."""
+    return {"lease_token": null(), "lease_until": null(), "leased_by": null(), "updated_at": moment()}
+
+
+def requested() -> ColumnElement[bool]:
+    """An operator has asked for the cancellation of the running job."""
+    return jobs.c.cancel_requested_at.is_not(None)
+
+
+def exhausted(returned: ColumnElement[int] | None = None) -> ColumnElement[bool]:
+    """Every attempt that counts has been used, this one included."""
+    return jobs.c.attempts - (jobs.c.returned if returned is None else returned) >= jobs.c.max_attempts
+
+
+def key_released() -> ColumnElement[Any]:
+    """The unique key once the job is finished: scope `unfinished` lets it go, scope `row` keeps it."""
+    return case((jobs.c.key_scope == word("unfinished"), null()), else_=jobs.c.unique_key)
+
+
+def rest(
+    *, dead_when: ColumnElement[bool] | None, ready_at: ColumnElement[Any] | None, reason: ColumnElement[Any]
+) -> Values:
+    """Where a job comes to rest that was not completed: cancelled when requested, else dead, else ready again.
+
+    `dead_when` None means never. `ready_at` None leaves run_at. `reason` is that of the dead.
+    """
+    cancelled, dead = requested(), dead_when
+
+    def choose(*, cancel: Any, die: Any, ready: Any) -> ColumnElement[Any]:
+        branches = [(cancelled, cancel)] if dead is None else [(cancelled, cancel), (dead, die)]
+        return case(*branches, else_=ready)
+
+    values = {
+        **lease_ended(),
+        "status": choose(
+            cancel=status(JobStatus.CANCELLED), die=status(JobStatus.DEAD), ready=status(JobStatus.READY)
+        ),
+        "reason": choose(cancel=word("cancelled"), die=reason, ready=null()),
+        "finished_at": choose(cancel=moment(), die=moment(), ready=null()),
+        "unique_key": choose(cancel=key_released(), die=key_released(), ready=jobs.c.unique_key),
+    }
+    if ready_at is not None:
+        values["run_at"] = choose(cancel=jobs.c.run_at, die=jobs.c.run_at, ready=ready_at)
+    return values
+
+
+def cut(text: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A text within MAX_TEXT_BYTES, never cut inside a character: short enough is kept, ASCII cut to the byte."""
+    start = func.left(text, number(MAX_TEXT_BYTES))
+    return case(
+        (func.octet_length(start) <= number(MAX_TEXT_BYTES), start),
+        else_=func.left(text, number(MAX_TEXT_BYTES // _UTF8_LONGEST)),
+    )
+
+
+def failure(error: ColumnElement[Any]) -> Values:
+    """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone."""
+    kept = case(
+        (
+            func.jsonb_array_length(jobs.c.errors) >= number(KEPT_ERRORS),
+            jobs.c.errors.op("-", return_type=JSONB())(number(0)),
+        ),
+        else_=jobs.c.errors,
+    )
+    # The time as text in UTC: as timestamptz it would be written in the time zone of the session.
+    at = func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
+    entry = func.jsonb_build_object(
+        word("attempt"), jobs.c.attempts, word("at"), at, word("error"), cut(error), type_=JSONB
+    )
+    return {
+        "last_error": func.coalesce(cut(error), jobs.c.last_error),
+        "errors": case(
+            (error.is_(None), jobs.c.errors),
+            else_=kept.op("||", return_type=JSONB())(func.jsonb_build_array(entry, type_=JSONB)),
+        ),
+    }

@@ -1,0 +1,182 @@
+"""The store as a runner sees it: claim, renew, settle, rescue, on one connection of its own.
+
+What columns these words write stands in `statements`; when to call them is the runner's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sa_jobqueue.errors import SchemaVersionError
+from sa_jobqueue.models import SCHEMA_VERSION, schema_in_use
+from sa_jobqueue.queries import expired, schema
+from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
+from sa_jobqueue.statements import claim, renew, rescue, settle
+from sa_jobqueue.store.own_connection import OwnConnection
+from sa_jobqueue.store.reconcile import STATUSES, misses
+from sa_jobqueue.store.settling import settle_all
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+    from uuid import UUID
+
+    from sqlalchemy import Engine
+
+    from sa_jobqueue.records import Settled, Settlement
+
+
+class Store:
+    """The verbs of one runner role, each call one or a few statements that are durable on return.
+
+    Holds one connection of `engine` (psycopg) from the first call on and belongs to one thread. Errors of the driver
+    pass through as SQLAlchemy raises them; after one that broke the connection call `reset()`. `name` goes into
+    `leased_by` of the jobs that are claimed when the claim names nobody.
+    """
+
+    def __init__(self, engine: Engine, *, name: str) -> None:
+        self.name = name
+        self._connection = OwnConnection(engine)
+
+    def claim(
+        self,
+        *,
+        token: UUID,
+        quotas: Mapping[str, int],
+        kinds: Sequence[str],
+        lease: timedelta,
+        leased_by: str | None = None,
+    ) -> list[ClaimedJob]:
+        """Take due jobs of these kinds: from each queue at most its quota, by priority, due time and id.
+
+        The answer goes by the order of `quotas`, then priority, due time, id. `token` must be fresh for every call,
+        also after a call whose answer was lost: hand that one's token to `release_claim`.
+        """
+        wanted = {queue: quota for queue, quota in quotas.items() if quota > 0}
+        if not wanted or not kinds:
+            return []
+        rows = self._connection.rows(
+            claim.claim(),
+            {
+                "queues": list(wanted),
+                "quotas": list(wanted.values()),
+                "kinds": list(kinds),
+                "token": token,
+                "lease": lease,
+                "runner": self.name if leased_by is None else leased_by,
+            },
+        )
+        claimed = [ClaimedJob(row[0], token, *row[1:]) for row in rows]
+        ranks = {queue: rank for rank, queue in enumerate(wanted)}
+
+        def order(job: ClaimedJob) -> tuple[int, int, datetime, int]:
+            return ranks[job.queue], job.priority, job.run_at, job.id
+
+        claimed.sort(key=order)
+        return claimed
+
+    def release_claim(self, *, token: UUID) -> int:
+        """Give back what a claim with a lost answer took, and tell how many jobs; 0 when it took none or never landed.
+
+        The claim may land after this call: repeat it until one lease after its connection was dropped.
+        """
+        return len(self._connection.rows(settle.release_claim(), {"token": token}))
+
+    def renew(self, held: Sequence[tuple[int, UUID]], *, lease: timedelta) -> list[Renewed]:
+        """Extend leases in one statement, answers in the order of `held`.
+
+        Brings an expired lease back that nobody took. Landings: landed, busy, lost, gone.
+        """
+        if not held:
+            return []
+        parameters = {
+            "ids": [job_id for job_id, _ in held],
+            "tokens": [token for _, token in held],
+            "lease": lease,
+        }
+        landed = dict(map(tuple, self._connection.rows(renew.renew(), parameters)))
+        if len(landed) == len(held):
+            return [
+                Renewed(job_id, token, Landing.LANDED, landed[position])
+                for position, (job_id, token) in enumerate(held, 1)
+            ]
+        missing = misses(
+            self._connection, [pair for position, pair in enumerate(held, 1) if position not in landed]
+        )
+        return [
+            Renewed(job_id, token, Landing.LANDED, landed[position])
+            if position in landed
+            else Renewed(job_id, token, missing[job_id, token])
+            for position, (job_id, token) in enumerate(held, 1)
+        ]
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Write outcomes, one statement per verb, answers in the order given.
+
+        A settlement that the database can't take (a text that it can't store) does not hold back its neighbours: it is
+        written in a reduced form and says so in `fault`.
+        """
+        return settle_all(self._connection, settlements)
+
+    def expired_leases(self, *, lease: timedelta, margin: timedelta, limit: int) -> list[ExpiredLease]:
+        """Running jobs whose lease is past by more than `margin`, the longest past first.
+
+        None within one `lease` of the server's start.
+        """
+        rows = self._connection.rows(expired.expired(), {"lease": lease, "margin": margin, "amount": limit})
+        return [ExpiredLease(*row) for row in rows]
+
+    def rescue(self, leases: Sequence[tuple[ExpiredLease, timedelta]], *, margin: timedelta) -> list[Rescued]:
+        """Take jobs back from lost runners, each due again after its delay; answers for those that were taken."""
+        if not leases:
+            return []
+        rows = self._connection.rows(
+            rescue.rescue(),
+            {
+                "ids": [lease.id for lease, _ in leases],
+                "tokens": [lease.token for lease, _ in leases],
+                "delays": [delay for _, delay in leases],
+                "margin": margin,
+            },
+        )
+        rescued = []
+        for position, attempts, status in sorted(rows):
+            lease = leases[position - 1][0]
+            rescued.append(
+                Rescued(lease.id, lease.kind, lease.queue, attempts, STATUSES[status], lease.leased_by)
+            )
+        return rescued
+
+    def installed_version(self) -> int | None:
+        """The version of the queue's tables in this database, None without them."""
+        return schema.version(self._connection.rows(schema.comment())[0][0])
+
+    def check_schema(self) -> None:
+        """Raise SchemaVersionError when the tables are missing or older than this release needs; newer is fine."""
+        installed = self.installed_version()
+        if installed is None or installed < SCHEMA_VERSION:
+            raise SchemaVersionError(_advice(installed), installed=installed, required=SCHEMA_VERSION)
+
+    def reset(self) -> None:
+        """Drop a broken connection; the next call connects anew."""
+        self._connection.reset()
+
+    def close(self) -> None:
+        """Give the connection back. The next call would open another one."""
+        self._connection.close()
+
+
+def _advice(installed: int | None) -> str:
+    name = schema_in_use()
+    place = f"in schema {name!r}" if name is not None else "on the search_path"
+    argument = "" if name is None else f", schema={name!r}"
+    found = (
+        f"no jobqueue_jobs table of sa_jobqueue {place}"
+        if installed is None
+        else (f"the queue's tables {place} have version {installed}, this release needs {SCHEMA_VERSION}")
+    )
+    return (
+        f"{found}: add a revision to your Alembic history with "
+        f"op.migrate_jobqueue({installed or 0}, {SCHEMA_VERSION}{argument}) (unless you have it already) and run: "
+        "alembic upgrade head"
+    )

@@ -1,0 +1,15 @@
+"""Tools for tests and demos: a throw-away PostgreSQL. Nothing here is needed in production."""
+
+from __future__ import annotations
+
+from sa_jobqueue.testing.postgres import PostgresSource, find_postgres, start_postgres
+from sa_jobqueue.testing.server import PostgresServer, PostgresUnavailableError, StopMode
+
+__all__ = [
+    "PostgresServer",
+    "PostgresSource",
+    "PostgresUnavailableError",
+    "StopMode",
+    "find_postgres",
+    "start_postgres",
+]

@@ -1,0 +1,17 @@
+"""Where the fixtures live:
+
+support/databases.py   server, template_database, database_url, empty_database_url, engine
+support/leaks.py       after every test: no thread left over
+support/needs.py       @pytest.mark.needs("docker"): parts that a machine may lack
+support/header.py      the versions in pytest's header
+support/waiting.py     wait_until(), for conditions that another thread or process brings about
+"""
+
+from __future__ import annotations
+
+pytest_plugins = [
+    "tests.support.databases",
+    "tests.support.header",
+    "tests.support.leaks",
+    "tests.support.needs",
+]

@@ -1,0 +1,1 @@
+"""Fixtures and helpers of the tests, by subject."""

@@ -1,0 +1,106 @@
+"""The steps of `python3 tests`: each is one command; all of them run, and the table at the end tells which failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command. A quiet one shows its output only when it fails."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    quiet: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a step ended; `closing` is the last line of what it said."""
+
+    step: Step
+    seconds: float
+    passed: bool
+    closing: str
+
+
+def gates(python: Path) -> list[Step]:
+    """What holds before any test runs: format, lint, types, completeness of the public types, layers."""
+    tools = python.parent
+    # pyright asks the `python` on PATH where packages lie; with --verifytypes it listens to nothing else.
+    path = {"PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    pyright = str(tools / "pyright")
+    return [
+        Step("ruff format", (str(tools / "ruff"), "format", "--check", ".")),
+        Step("ruff check", (str(tools / "ruff"), "check", ".")),
+        Step("mypy --strict", (str(tools / "mypy"),)),
+        Step("pyright", (pyright,), path),
+        Step("pyright --verifytypes", (pyright, "--verifytypes", "sa_jobqueue", "--ignoreexternal"), path),
+        Step("import layers", (str(tools / "lint-imports"),)),
+    ]
+
+
+def pytest(python: Path, arguments: Sequence[str] = ()) -> Step:
+    """The tests on the newest SQLAlchemy, on the PostgreSQL that is found first."""
+    return Step("pytest", _pytest(python, arguments), quiet=False)
+
+
+def oldest_sqlalchemy(python: Path) -> Step:
+    """The same tests on SQLAlchemy 2.0 and on the PostgreSQL of the package, usually a newer one."""
+    return Step(
+        "pytest, SQLAlchemy 2.0",
+        _pytest(python, ()),
+        environment={"SA_JOBQUEUE_TEST_POSTGRES": "wheel"},
+        quiet=False,
+    )
+
+
+def run(steps: Sequence[Step]) -> int:
+    """Run all steps, print the table and, last, what pytest said at its end. 0 when all passed."""
+    results = [_run(step) for step in steps]
+    width = max(len(step.name) for step in steps)
+    print(f"\n{'step':<{width}}  seconds  result")
+    for result in results:
+        print(f"{result.step.name:<{width}}  {result.seconds:7.1f}  {'ok' if result.passed else 'FAILED'}")
+    for result in results:
+        if not result.step.quiet:
+            print(result.closing)
+    sys.stdout.flush()
+    return 0 if all(result.passed for result in results) else 1
+
+
+def _pytest(python: Path, arguments: Sequence[str]) -> tuple[str, ...]:
+    colour = ["--color=yes"] if sys.stdout.isatty() else []
+    return (str(python), "-m", "pytest", *colour, *arguments)
+
+
+def _run(step: Step) -> Result:
+    print(f"--- {step.name}", flush=True)
+    began = time.monotonic()
+    lines: list[str] = []
+    process = subprocess.Popen(
+        step.command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **step.environment},
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    with process:
+        for line in process.stdout:
+            lines.append(line)
+            if not step.quiet:
+                print(line, end="", flush=True)
+    passed = process.returncode == 0
+    if step.quiet and not passed:
+        print("".join(lines), end="", flush=True)
+    closing = next((line.rstrip() for line in reversed(lines) if line.strip()), "said nothing")
+    return Result(step, time.monotonic() - began, passed, closing)
