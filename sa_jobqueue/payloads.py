@@ -1,4 +1,4 @@
-"""Payloads and names as PostgreSQL and every handler can take them, checked before any SQL is sent.
+"""Payloads and keys as PostgreSQL and every handler can take them, checked before any SQL is sent.
 
 A payload is JSON: what can't come back equal is refused, with its path and what to pass instead. No message here
 shows a value, since payloads carry secrets. Neither SQL nor sessions live here.
@@ -25,7 +25,6 @@ MAX_DEPTH = 100
 #: Python itself refuses to read an integer of more than 4,300 digits.
 MAX_DIGITS = 4000
 _TOO_LONG = 10**MAX_DIGITS
-MAX_NAME = 200
 MAX_KEY = 512
 
 _REFERENCE = "pass a reference (a row's primary key, a file's address) instead of the document itself"
@@ -70,7 +69,9 @@ def encode(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> str:
     """
     fixed = fix(value, limit=limit)
     if fixed.refs:
-        raise TypeError("the payload still has a ref() in it: only a job that is added to a Session can have one")
+        raise TypeError(
+            "the payload still has a ref() in it: only a job that is added to a Session can have one"
+        )
     return fixed.text
 
 
@@ -79,7 +80,9 @@ def fix(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> FixedPayload:
     fixed = _plain(value) or _walked(value)
     size = len(fixed.text) if fixed.text.isascii() else len(fixed.text.encode())
     if size > limit:
-        raise ValueError(f"the payload takes {size:,} bytes of JSON, and {limit:,} is the limit: {_REFERENCE}")
+        raise ValueError(
+            f"the payload takes {size:,} bytes of JSON, and {limit:,} is the limit: {_REFERENCE}"
+        )
     return fixed
 
 
@@ -94,29 +97,32 @@ def resolve(value: Any, of: Callable[[Ref], Any]) -> Any:
     return value
 
 
-def check_name(argument: str, value: Any, *, limit: int = MAX_NAME) -> str:
-    """`value` as a plain str of 1 to `limit` characters; TypeError or ValueError name the argument."""
+def check_key(argument: str, value: Any) -> str:
+    """An idempotency key as a plain str of 1 to 512 characters; TypeError or ValueError name the argument."""
     if not isinstance(value, str):
-        raise TypeError(f"{argument}: expected a str, got {type(value).__name__}")
+        raise TypeError(f"{argument}: expected a str, got {_qualified(type(value))}")
     if not value or value.isspace():
-        raise ValueError(f"{argument} is blank: give it 1 to {limit} characters")
-    if len(value) > limit:
-        raise ValueError(f"{argument} has {len(value):,} characters, and {limit} is the limit")
+        raise ValueError(f"{argument} is blank: leave it out, or name what must not be done twice")
+    if len(value) > MAX_KEY:
+        raise ValueError(
+            f"{argument} has {len(value):,} characters, and {MAX_KEY} is the limit: pass a hash of it"
+        )
     if problem := _text_problem(value):
         raise ValueError(f"{argument} has {problem}")
-    # A driver looks an adapter up by type and may store the *name* of an Enum member: hand it a plain str.
+    return plain_text(value)
+
+
+def plain_text(value: str) -> str:
+    """The text without its subclass: a driver may look an adapter up by type and store the *name* of an Enum."""
     return value if type(value) is str else str.__str__(value)
 
 
-def check_key(argument: str, value: Any) -> str:
-    """As `check_name`, with the limit of keys."""
-    return check_name(argument, value, limit=MAX_KEY)
-
-
-_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+_dump = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
 _load = json.JSONDecoder().decode
 #: Needs a closer look: a NUL, a float that jsonb would give back as an int, an int too long to be read.
-_SUSPECT = re.compile(r"\\u0000|[0-9]e\+|[0-9]{%d}" % (MAX_DIGITS + 1))
+_SUSPECT = re.compile(rf"\\u0000|[0-9]e\+|[0-9]{{{MAX_DIGITS + 1}}}")
 
 
 def _plain(value: Any) -> FixedPayload | None:
@@ -150,7 +156,7 @@ def _walk(value: Any, path: str, depth: int, parts: list[str], refs: list[Ref]) 
             parts.append("null" if value is None else "true" if value else "false")
             return value
         case str():
-            copy: Any = value if type(value) is str else str.__str__(value)
+            copy: Any = plain_text(value)
             if problem := _text_problem(copy):
                 raise ValueError(f"{path}: the text has {problem}")
             parts.append(encode_basestring(copy))
@@ -197,10 +203,12 @@ def _walk_object(
     separator = "{"
     for name, member in members.items():
         if not isinstance(name, str):
-            raise TypeError(f"{path}: a key is {_qualified(type(name))}, and JSON has only str: pass str() of it")
+            raise TypeError(
+                f"{path}: a key is {_qualified(type(name))}, and JSON has only str: pass str() of it"
+            )
         if problem := _text_problem(name):
             raise ValueError(f"{_member(path, name)}: the key has {problem}")
-        plain = str.__str__(name)
+        plain = plain_text(name)
         parts.append(f"{separator}{encode_basestring(plain)}:")
         copy[plain] = _walk(member, _member(path, plain), depth, parts, refs)
         separator = ","

@@ -23,6 +23,7 @@ KeyScope = Literal["row", "unfinished"]
 DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 5
+DEFAULT_PAYLOAD_VERSION = 1
 HIGHEST_PRIORITY, LOWEST_PRIORITY = 0, 9
 
 
@@ -49,7 +50,7 @@ class NewJob:
     kind: str
     payload: str = field(repr=False)
     queue: str = DEFAULT_QUEUE
-    payload_version: int = 1
+    payload_version: int = DEFAULT_PAYLOAD_VERSION
     priority: int = DEFAULT_PRIORITY
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     run_at: datetime | None = None

@@ -70,7 +70,7 @@ def upgrade(op: Operations, schema: str | None) -> None:
         comment="sa_jobqueue schema version 1",
     )
     op.execute(
-        sa.DDL(
+        sa.DDL(  # type: ignore[no-untyped-call]
             "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, "
             "autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
         ).against(jobs)
