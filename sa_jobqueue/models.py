@@ -170,17 +170,6 @@ event.listen(
     ),
 )
 
-# Every job is updated at least twice: vacuum by row count, not by a share of a growing history. SQLAlchemy 2.0 has no
-# Table argument for this.
-event.listen(
-    jobs,
-    "after_create",
-    DDL(  # type: ignore[no-untyped-call]
-        "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, "
-        "autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
-    ),
-)
-
 _in_use = False
 
 

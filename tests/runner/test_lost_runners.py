@@ -65,7 +65,7 @@ def test_a_job_that_kills_its_runner_comes_to_rest(engine: Engine, database_url:
     def supervise() -> bool:
         with process(APP, database_url, "--queues", "default:2") as runner:
             wait_until(
-                lambda: runner.ended or row(engine, bomb).status == "dead" and _all_done(engine, others),
+                lambda: runner.ended or (row(engine, bomb).status == "dead" and _all_done(engine, others)),
                 timeout=30,
                 what="the bomb or the end",
             )

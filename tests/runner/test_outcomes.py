@@ -105,7 +105,10 @@ def test_a_broken_policy_is_reported_and_replaced(engine: Engine, database_url: 
     """The failure is recorded with the default backoff, whatever the policy does."""
     jobs = Registry()
 
-    @jobs.handler("work", retry=lambda attempt, error: float("nan"))  # type: ignore[arg-type,return-value]
+    def broken(_attempt: int, _error: BaseException) -> Any:
+        return float("nan")
+
+    @jobs.handler("work", retry=broken)
     def fail(n: int) -> None:
         raise ValueError("the job's own error")
 
@@ -119,7 +122,7 @@ def test_a_broken_policy_is_reported_and_replaced(engine: Engine, database_url: 
     assert "the job's own error" in ready.last_error
 
 
-class _Unprintable(Exception):
+class _UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text for you")
 
@@ -134,7 +137,7 @@ def _chain() -> Exception:
     return error
 
 
-class _Bare(BaseException):
+class _BareError(BaseException):
     pass
 
 
@@ -144,12 +147,12 @@ class _Bare(BaseException):
         ValueError("a\0b"),
         ValueError("\udcff"),
         ValueError("é" * 5_000_000),
-        _Unprintable(),
+        _UnprintableError(),
         ExceptionGroup("many", [ValueError(str(number)) for number in range(1000)]),
         _chain(),
         KeyboardInterrupt(),
         SystemExit(3),
-        _Bare("bare"),
+        _BareError("bare"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -220,7 +223,9 @@ def test_a_handler_whose_job_was_taken_over_is_told_and_its_result_thrown_away(
     with engine.begin() as connection:
         job = add(connection, "work")
     # No rescue here: the test is the other owner.
-    with running(jobs, database_url, lease=timedelta(seconds=1), rescue_interval=timedelta(hours=1)) as recorder:
+    with running(
+        jobs, database_url, lease=timedelta(seconds=1), rescue_interval=timedelta(hours=1)
+    ) as recorder:
         recorder.wait_for(JobStarted)
         with engine.begin() as connection:
             connection.execute(

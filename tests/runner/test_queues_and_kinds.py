@@ -50,7 +50,9 @@ def test_unknown_kinds_are_left_alone_and_told(engine: Engine, database_url: str
                 " FOR EACH STATEMENT EXECUTE FUNCTION count_claim()"
             )
         )
-    with running(old, database_url, poll_interval=timedelta(seconds=5), lease=timedelta(seconds=1)) as recorder:
+    with running(
+        old, database_url, poll_interval=timedelta(seconds=5), lease=timedelta(seconds=1)
+    ) as recorder:
         recorder.wait_for(JobSettled, count=20)
         claims = _claims(engine)
         (told, *_) = recorder.wait_for(UnknownKinds)
@@ -152,9 +154,13 @@ def test_claimed_ahead_jobs_go_back_when_a_queue_stalls(engine: Engine, database
     jobs.handler("long")(lambda: gate.wait(20))
     with engine.begin() as connection:
         connection.execute(
-            text("INSERT INTO jobqueue_jobs (kind, run_at) SELECT 'short', now() - interval '1 h' FROM generate_series(1, 3000)")
+            text(
+                "INSERT INTO jobqueue_jobs (kind, run_at) SELECT 'short', now() - interval '1 h' FROM generate_series(1, 3000)"
+            )
         )
-        connection.execute(text("INSERT INTO jobqueue_jobs (kind) SELECT 'long' FROM generate_series(1, 200)"))
+        connection.execute(
+            text("INSERT INTO jobqueue_jobs (kind) SELECT 'long' FROM generate_series(1, 200)")
+        )
 
     def running_now() -> int:
         with engine.connect() as connection:
@@ -162,13 +168,20 @@ def test_claimed_ahead_jobs_go_back_when_a_queue_stalls(engine: Engine, database
             return int(connection.execute(query).scalar_one())
 
     recorder = Recorder()
-    runner = Runner(jobs, database_url, settings(queues={"default": 2}, lease=timedelta(seconds=30)), subscribers=[recorder])
+    runner = Runner(
+        jobs,
+        database_url,
+        settings(queues={"default": 2}, lease=timedelta(seconds=30)),
+        subscribers=[recorder],
+    )
     with runner:
         wait_until(lambda: sum(started.kind == "long" for started in recorder.of(JobStarted)) == 2)
         wait_until(lambda: running_now() == 2, what="only what runs is held")
         gate.set()
     with engine.connect() as connection:
         spent = connection.execute(
-            text("SELECT max(attempts - returned) FROM jobqueue_jobs WHERE kind = 'long' AND status = 'ready'")
+            text(
+                "SELECT max(attempts - returned) FROM jobqueue_jobs WHERE kind = 'long' AND status = 'ready'"
+            )
         ).scalar_one()
     assert spent == 0
