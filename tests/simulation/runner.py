@@ -242,6 +242,7 @@ class SimulatedRunner:
             and not self.book._decided
             and not self.book._settling
             and not any(lane.held for lane in lanes)
+            and not self.dispatcher.state.unwritten
             and not self.dispatcher.state.lost
             and self.executor.idle
         )
