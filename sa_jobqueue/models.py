@@ -164,7 +164,7 @@ jobs: Table = Job.metadata.tables["jobqueue_jobs"]
 event.listen(
     jobs,
     "after_create",
-    DDL(
+    DDL(  # type: ignore[no-untyped-call]
         "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,"
         " autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
     ),
