@@ -71,7 +71,7 @@ def upgrade(op: Operations, schema: str | None) -> None:
     )
     # A statement of its own: tables take storage parameters only since SQLAlchemy 2.1.
     op.execute(
-        sa.DDL(  # type: ignore[no-untyped-call]
+        sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy left its constructor untyped
             "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,"
             " autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
         ).against(table)
