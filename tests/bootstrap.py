@@ -88,7 +88,7 @@ def _wanted(root: Path, extras: Sequence[str], constraints: Sequence[str]) -> di
     """`place` decides whether an environment can be kept, `project` whether something is to be installed in it."""
     project = (root / "pyproject.toml").read_bytes()
     return {
-        "place": [str(root), sys.version.split()[0], *constraints],
+        "place": [str(root), "{}.{}".format(*sys.version_info), *constraints],
         "project": hashlib.sha256(project).hexdigest(),
         "extras": sorted(_expand(project.decode(), extras)),
         "constraints": list(constraints),
