@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sa_jobqueue import EnqueueError, Enqueued, Job, enqueue, enqueue_many, ref
+from sa_jobqueue import Enqueued, EnqueueError, Job, enqueue, enqueue_many, ref
 from tests.entry.application import Document
 from tests.entry.conftest import Client
 from tests.entry.counting import rows, statements

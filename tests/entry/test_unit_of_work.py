@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sa_jobqueue import EnqueueError, Enqueued, Job, JobStatus, enqueue
+from sa_jobqueue import Enqueued, EnqueueError, Job, JobStatus, enqueue
 from sa_jobqueue.models import jobs
 from tests.entry.application import Document
 from tests.entry.conftest import Client
