@@ -1,4 +1,12 @@
-"""A PostgreSQL job queue that is a SQLAlchemy extension."""
+"""A PostgreSQL job queue that is a SQLAlchemy extension.
+
+    session.add(enqueue("document.embed", {"document_id": 7}))      in the caller's transaction
+    op.migrate_jobqueue(0, 1)                                       in the application's Alembic history
+    sa-jobqueue run myapp.jobs:jobs                                 the bundled runner
+
+These are the public names; a runner inside another program is in `sa_jobqueue.runner`, a person's verbs are in
+`sa_jobqueue.admin`, a throw-away server for tests in `sa_jobqueue.testing`.
+"""
 
 from __future__ import annotations
 
