@@ -44,7 +44,7 @@ class Ending:
     """Why a runner ends."""
 
     cause: str
-    fault: BaseException | None = None
+    fault: bool = False
 
 
 class Crew:
@@ -140,7 +140,16 @@ class Crew:
         def on_end(fault: BaseException | None) -> None:
             store.close()
             if fault is not None:
-                self.ask_to_end(Ending(f"the {name} loop died", fault))
+                self.subscribers.emit(
+                    LoopFailed(
+                        runner_id=self.runner_id,
+                        loop=name,
+                        error=describe_error(fault),
+                        failures=1,
+                        retry_in=None,
+                    )
+                )
+                self.ask_to_end(Ending(f"the {name} loop died", fault=True))
 
         return Loop(
             name,
@@ -178,16 +187,6 @@ class Crew:
     def end(self, ending: Ending, *, hand_back: bool) -> int:
         """Stop claiming, wait for what runs, write what can be written; the exit code."""
         deadline = time.monotonic() + self.settings.grace.total_seconds()
-        if ending.fault is not None:
-            self.subscribers.emit(
-                LoopFailed(
-                    runner_id=self.runner_id,
-                    loop=ending.cause,
-                    error=describe_error(ending.fault),
-                    failures=1,
-                    retry_in=None,
-                )
-            )
         self.subscribers.emit(
             RunnerStopping(
                 runner_id=self.runner_id,
@@ -213,7 +212,7 @@ class Crew:
         for loop in (self.settler, self.keeper, self.maintenance):
             loop.join(last - time.monotonic())
         self._engine.dispose()
-        code = FAULT if ending.fault is not None else STOPPED if finished else GRACE_PASSED
+        code = FAULT if ending.fault else STOPPED if finished else GRACE_PASSED
         self.subscribers.emit(
             RunnerStopped(runner_id=self.runner_id, exit_code=code, handed_back=len(left) if hand_back else 0)
         )

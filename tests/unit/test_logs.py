@@ -136,22 +136,22 @@ LINES: list[tuple[ev.Event, str, str]] = [
     (
         ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=1, retry_in=SECOND),
         "ERROR",
-        "dispatcher fails, it goes on trying: ValueError: boom",
+        "the dispatcher loop fails, it goes on trying: ValueError: boom",
     ),
     (
         ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=9, retry_in=SECOND),
         "ERROR",
-        "dispatcher fails (9 times now), it goes on trying: ValueError: boom",
+        "the dispatcher loop fails (9 times now), it goes on trying: ValueError: boom",
     ),
     (
         ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=1, retry_in=None),
         "CRITICAL",
-        "dispatcher ended for good: ValueError: boom",
+        "the dispatcher loop ended for good: ValueError: boom",
     ),
     (
         ev.LoopRecovered(runner_id="r", loop="dispatcher", failures=9, after=7 * SECOND),
         "INFO",
-        "dispatcher works again after 7s and 9 failures",
+        "the dispatcher loop works again after 7s and 9 failures",
     ),
 ]
 
