@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.admin import redrive
@@ -209,3 +211,22 @@ def test_a_stricter_isolation_passes_its_error_on(engine: Engine) -> None:
         redrive_and_commit(engine, [job_id])
         with pytest.raises(OperationalError, match="could not serialize"):
             redrive(connection, [job_id])
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+@pytest.mark.parametrize("level", ["READ COMMITTED", "AUTOCOMMIT"])
+def test_from_async_code(engine: Engine, driver: str, level: str) -> None:
+    """The same verb through run_sync: no second implementation for async callers."""
+    free, blocked = (add_dead(engine, **keyed(key, held=False)) for key in ("a", "b"))
+    holder = add_job(engine, **keyed("b"))
+
+    async def call() -> list[Redriven]:
+        url = engine.url.set(drivername=f"postgresql+{driver}")
+        async_engine = create_async_engine(url, isolation_level=level)
+        async with async_engine.begin() as connection:
+            answers = await connection.run_sync(redrive, [free, blocked])
+        await async_engine.dispose()
+        return answers
+
+    assert [answer.reason for answer in asyncio.run(call())] == [None, f"key held by job {holder}"]
+    assert [read_job(engine, job_id).status for job_id in (free, blocked)] == ["ready", "dead"]
