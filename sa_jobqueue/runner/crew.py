@@ -61,7 +61,7 @@ class Crew:
         self.runner_id = runner_id
         self.settings = settings
         self.subscribers = subscribers
-        self.book = Book()
+        self.book: Book = Book()
         self._ending: Ending | None = None
         self._ends = threading.Event()
         self._engine = _own_engine(url, runner_id)
@@ -72,9 +72,9 @@ class Crew:
             for name in ("dispatch", "settle", "leases", "maintenance")
         }
         attempts = Attempts(subscribers, on_finished=lambda finished: self.settler.post(finished))
-        self.executor = ThreadExecutor(settings.queues, attempts.carry_out)
+        self.executor: ThreadExecutor = ThreadExecutor(settings.queues, attempts.carry_out)
         lanes = {queue: dispatch.Lane(limit) for queue, limit in settings.queues.items()}
-        self.dispatcher = self._loop(
+        self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
             "dispatch",
             dispatch.Dispatch(lanes, settings.poll_interval.total_seconds(), burst=settings.burst),
@@ -91,7 +91,7 @@ class Crew:
                 subscribers=subscribers,
             ),
         )
-        self.settler = self._loop(
+        self.settler: Loop[Any] = self._loop(
             stores["settle"],
             "settle",
             settle.Settling(),
@@ -113,7 +113,7 @@ class Crew:
             runner_id=runner_id,
             subscribers=subscribers,
         )
-        self.maintenance = self._loop(
+        self.maintenance: Loop[Any] = self._loop(
             stores["maintenance"],
             "maintenance",
             duties.Maintaining(
@@ -122,7 +122,7 @@ class Crew:
             duties.step,
             maintenance,
         )
-        self.keeper = self._loop(
+        self.keeper: Loop[Any] = self._loop(
             stores["leases"],
             "leases",
             leases.Keeping(margin.total_seconds()),
