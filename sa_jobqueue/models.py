@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     CheckConstraint,
     DateTime,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    event,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -138,16 +140,7 @@ class Job(Base):
             postgresql_where=text("unique_key IS NOT NULL"),
         ),
         Index("jobqueue_jobs_finished_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
-        {
-            "comment": SCHEMA_COMMENT.format(version=SCHEMA_VERSION),
-            # Every job is updated at least twice: vacuum by row count, not by a share of a growing history.
-            "postgresql_with": {
-                "autovacuum_vacuum_scale_factor": "0.01",
-                "autovacuum_vacuum_threshold": "1000",
-                "autovacuum_analyze_scale_factor": "0.02",
-                "autovacuum_vacuum_insert_scale_factor": "0.05",
-            },
-        },
+        {"comment": SCHEMA_COMMENT.format(version=SCHEMA_VERSION)},
     )
 
     @property
@@ -166,6 +159,17 @@ class Job(Base):
 
 metadata: MetaData = Base.metadata
 jobs: Table = Job.metadata.tables["jobqueue_jobs"]
+
+# Every job is updated at least twice: vacuum by row count, not by a share of a growing history. SQLAlchemy 2.0 has no
+# Table argument for this.
+event.listen(
+    jobs,
+    "after_create",
+    DDL(  # type: ignore[no-untyped-call]
+        "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, "
+        "autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
+    ),
+)
 
 _in_use = False
 

@@ -15,7 +15,7 @@ _TIMESTAMP = sa.DateTime(timezone=True)
 
 def upgrade(op: Operations, schema: str | None) -> None:
     """Create `jobqueue_jobs`."""
-    op.create_table(
+    jobs = op.create_table(
         "jobqueue_jobs",
         sa.Column("id", sa.BigInteger, sa.Identity(always=False), primary_key=True),
         sa.Column("kind", sa.Text, nullable=False),
@@ -68,12 +68,12 @@ def upgrade(op: Operations, schema: str | None) -> None:
         ),
         schema=schema,
         comment="sa_jobqueue schema version 1",
-        postgresql_with={
-            "autovacuum_vacuum_scale_factor": "0.01",
-            "autovacuum_vacuum_threshold": "1000",
-            "autovacuum_analyze_scale_factor": "0.02",
-            "autovacuum_vacuum_insert_scale_factor": "0.05",
-        },
+    )
+    op.execute(
+        sa.DDL(  # type: ignore[no-untyped-call]
+            "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, "
+            "autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
+        ).against(jobs)
     )
     op.create_index(
         "jobqueue_jobs_ready_idx",
