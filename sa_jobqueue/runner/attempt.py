@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
+from sa_jobqueue.failures import describe_error
+from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.runner.verdict import verdict
+from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sa_jobqueue.runner.executors import Execution
+
+#: The backoff of an attempt whose verdict itself failed.
+LAST_RESORT = timedelta(seconds=10)
 
 
 class Attempts:
@@ -42,7 +49,15 @@ class Attempts:
         except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
             raised = error
         seconds = time.perf_counter() - started
-        settlement, fault = verdict(job, handler, returned=returned, raised=raised)
+        try:
+            settlement, fault = verdict(job, handler, returned=returned, raised=raised)
+        except (
+            BaseException
+        ) as error:  # an attempt without a verdict would hold its slot and its lease for ever
+            settlement = Settlement(
+                *execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)
+            )
+            fault = None
         if fault is not None:
             self._subscribers.emit(
                 PolicyFault(

@@ -37,8 +37,8 @@ class Executor(Protocol):
     def submit(self, executions: Sequence[Execution]) -> None:
         """Carry these out, each once, in order per queue; returns at once."""
 
-    def take_back(self) -> list[Execution]:
-        """Give back what was submitted and has not begun; it never will."""
+    def take_back(self, queues: Sequence[str]) -> list[Execution]:
+        """Give back what was submitted for these queues and has not begun; it never will."""
 
     def stop(self) -> None:
         """Begin nothing more; what runs goes on. Returns at once."""
@@ -55,8 +55,8 @@ class ThreadExecutor:
         for execution in executions:
             self._pools[execution.job.queue].put(execution)
 
-    def take_back(self) -> list[Execution]:
-        return [execution for pool in self._pools.values() for execution in pool.take_back()]
+    def take_back(self, queues: Sequence[str]) -> list[Execution]:
+        return [execution for queue in queues for execution in self._pools[queue].take_back()]
 
     def stop(self) -> None:
         for pool in self._pools.values():

@@ -73,8 +73,8 @@ class Dispatcher:
         match action:
             case dispatch.Claim(quotas):
                 return self._claim(quotas)
-            case dispatch.GiveBack():
-                for execution in self._executor.take_back():
+            case dispatch.GiveBack(queues):
+                for execution in self._executor.take_back(queues):
                     self._settle_unstarted(execution, Settlement(*execution.key, Verb.RELEASE))
             case dispatch.Drained():
                 self._on_drained()
