@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from sa_jobqueue import EnqueueError, Enqueued, Job, enqueue, ref
+from sa_jobqueue import Enqueued, EnqueueError, Job, enqueue, ref
 from tests.entry.application import Document, Ticket
 from tests.entry.conftest import Client
 from tests.entry.counting import rows, statements
