@@ -66,8 +66,8 @@ def insert_jobs() -> ReturningInsert[*tuple[Any, ...]]:
     schema_in_use()
     given = (
         func.unnest(*(array(name, item) for name, item, _ in _COLUMNS))
-        .table_valued(*(name for name, _, _ in _COLUMNS), with_ordinality="position", name="given")
-        .render_derived()
+        .table_valued(*(name for name, _, _ in _COLUMNS), with_ordinality="position")
+        .render_derived(name="given")
     )
     row = given.c
     values = {

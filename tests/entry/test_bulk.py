@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from sa_jobqueue import Enqueued, EnqueueError, Job, enqueue, enqueue_many, ref
+from sa_jobqueue.store import inserts
 from tests.entry.application import Document
 from tests.entry.conftest import Client
 from tests.entry.counting import rows, statements
@@ -119,6 +120,19 @@ def test_a_large_batch_goes_in_chunks_with_its_keys_sorted_over_all(application:
     assert dict(rows(application, "id", "payload")) == {one.id: n for n, one in enumerate(told[:-1])}
 
 
+def test_large_payloads_go_in_smaller_chunks(
+    monkeypatch: pytest.MonkeyPatch, application: Engine, session: Session
+) -> None:
+    """A statement's text is bounded as well as its rows; one job always fits."""
+    monkeypatch.setattr(inserts, "CHUNK_TEXT", 250)
+    new = [enqueue("k", "x" * size) for size in (98, 98, 98, 500, 10, 10)]
+    with statements(application) as seen:
+        enqueue_many(session, new)
+    assert len(seen) == 4
+    session.commit()
+    assert rows(application, "payload") == [job.payload for job in new]
+
+
 def test_an_empty_batch_sends_nothing(application: Engine) -> None:
     """Not even a transaction is begun."""
     with application.connect() as connection, statements(application) as seen:
@@ -200,7 +214,7 @@ def test_references_to_stored_rows_are_resolved(application: Engine, session: Se
 def test_a_wrong_target_is_named() -> None:
     """An engine is no transaction."""
     engine = create_engine(make_url("postgresql+psycopg://nobody@nowhere/none"))
-    with pytest.raises(TypeError, match="expected a Session, Connection, .* got Engine"):
+    with pytest.raises(TypeError, match=r"expected a Session, Connection, .* got Engine"):
         enqueue_many(engine, [enqueue("k")])  # type: ignore[call-overload]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from psycopg.errors import DeadlockDetected
 from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
@@ -261,15 +260,14 @@ def test_several_flushes_in_opposite_order_can_deadlock(application: Engine, ses
                 own.commit()
                 outcome.append("committed")
             except DBAPIError as error:
-                assert isinstance(error.orig, DeadlockDetected)
-                outcome.append("deadlock")
+                outcome.append(type(error.orig).__name__)
 
     threads = [threading.Thread(target=run, args=(keys,)) for keys in ("ab", "ba")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(20)
-    assert sorted(outcome) == ["committed", "deadlock"]
+    assert sorted(outcome) == ["DeadlockDetected", "committed"]
     assert sorted(rows(application, "unique_key")) == ["a", "b"]
 
 

@@ -135,6 +135,24 @@ def test_the_second_object_of_a_key_is_reset_with_the_first(application: Engine,
     assert rows(application, "kind") == ["second"]
 
 
+def test_an_object_that_showed_another_row_shows_its_own(application: Engine, session: Session) -> None:
+    """It stood outside the session for a stored job; that one is pruned, and it is added again."""
+    session.add(holder := enqueue("holder", {"a": 1}, idempotency_key="x", priority=0))
+    session.commit()
+    session.add(job := enqueue("mine", {"b": 2}, idempotency_key="x"))
+    session.flush()
+    session.commit()
+    assert (job.kind, job.id, job in session) == ("holder", holder.id, False)
+    session.expunge_all()
+    with application.begin() as connection:
+        connection.execute(Job.__table__.delete())
+    session.add_all([job, enqueue("after", {"job": ref(job)}, idempotency_key="y")])
+    session.flush()
+    assert (job.kind, job.payload, job.priority, job.attempts) == ("mine", {"b": 2}, 5, 0)
+    session.commit()
+    assert rows(application, "kind", "payload") == [("mine", {"b": 2}), ("after", {"job": job.id})]
+
+
 def test_a_failing_flush_takes_its_jobs_along(application: Engine, session: Session) -> None:
     """The business row is refused by the server after the job was inserted: nothing stays."""
     session.add(Document(id=1, title="a"))

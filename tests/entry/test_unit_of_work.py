@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sa_jobqueue import Enqueued, EnqueueError, Job, JobStatus, enqueue
+from sa_jobqueue import Enqueued, EnqueueError, Job, JobStatus, enqueue, enqueue_many, ref
 from sa_jobqueue.models import jobs
 from tests.entry.application import Document
 from tests.entry.conftest import Client
@@ -213,14 +214,14 @@ def test_nothing_is_sent_and_no_column_is_read_for_a_flush_without_jobs(
 
 def test_the_library_ends_no_transaction(application: Engine) -> None:
     """The caller alone commits and rolls back: no COMMIT, ROLLBACK or SAVEPOINT comes from here."""
-    with statements(application) as seen, application.connect() as connection:
-        with Session(connection) as session:
-            session.add_all([enqueue("k", idempotency_key="x"), enqueue("k")])
-            session.flush()
-            session.add_all([enqueue("k", idempotency_key="x")])
-            session.flush()
-            assert [text.split()[0] for text in seen] == ["INSERT", "INSERT", "SELECT"]
-            session.commit()
+    with statements(application) as seen, Session(application) as session:
+        session.add_all([enqueue("k", idempotency_key="x"), enqueue("k")])
+        session.flush()
+        session.add_all([enqueue("k", idempotency_key="x")])
+        session.flush()
+        enqueue_many(session, [enqueue("k", idempotency_key="x")])
+        assert [text.split()[0] for text in seen] == ["INSERT"] + ["INSERT", "SELECT"] * 2
+        session.commit()
     assert [text for text in seen if text.isupper() and " " not in text] == ["COMMIT"]
 
 
@@ -334,6 +335,34 @@ def test_a_job_that_a_later_listener_adds_is_refused(session: Session) -> None:
     session.add(Document(title="a"))
     with pytest.raises(EnqueueError, match=r"enqueue_many\(session, \[job\]\)"):
         session.flush()
+
+
+def test_a_job_that_after_flush_adds_goes_into_the_next_flush(application: Engine, session: Session) -> None:
+    """Applications turn their own events into jobs there; commit() flushes until nothing is left."""
+
+    @event.listens_for(session, "after_flush")
+    def on_flush(session: Session, *_: object) -> None:
+        session.add_all(
+            [enqueue("k", {"title": new.title}) for new in session.new if isinstance(new, Document)]
+        )
+
+    session.add(Document(title="a"))
+    session.commit()
+    assert rows(application, "payload") == [{"title": "a"}]
+
+
+def test_flushing_some_objects_only(application: Engine, session: Session) -> None:
+    """A job may come early with them, but one that waits for a row that stays behind is refused, not lost."""
+    session.add_all([document := Document(title="a"), enqueue("plain")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # SQLAlchemy 2.1 deprecates the argument
+        session.flush([document])
+        session.add(enqueue("waiting", ref(late := Document(title="b"))))
+        session.add(late)
+        with pytest.raises(EnqueueError, match="whole flush"):
+            session.flush([document])
+    session.commit()
+    assert rows(application, "kind", "payload") == [("plain", {}), ("waiting", late.id)]
 
 
 def test_a_two_phase_session_prepares_its_jobs(application: Engine) -> None:
