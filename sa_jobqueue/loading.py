@@ -25,7 +25,7 @@ def load_registry(target: str) -> Registry:
     has no handlers.
     """
     module_name, _, name = target.partition(":")
-    if not module_name or module_name.endswith(".py") or "/" in module_name:
+    if not module_name or module_name.startswith(".") or module_name.endswith(".py") or "/" in module_name:
         raise RegistryNotFoundError(f"{target!r}: expected module:registry, as in myapp.jobs:jobs")
     module = _import(module_name)
     if not name:
@@ -64,7 +64,7 @@ def _failed(name: str, error: BaseException) -> str:
 
 def _near_modules(missing: str) -> str:
     package, _, last = missing.rpartition(".")
-    path = importlib.import_module(package).__path__ if package else None
+    path = getattr(importlib.import_module(package), "__path__", ()) if package else None
     siblings = [module.name for module in pkgutil.iter_modules(path)]
     prefix = f"{package}." if package else ""
     return hint(f"{prefix}{last}", [f"{prefix}{sibling}" for sibling in siblings]) or (

@@ -72,6 +72,13 @@ _DEFAULTS = RunnerSettings()
     help="How long an idle runner waits before it looks again.",
 )
 @option(
+    "--rescue-interval",
+    callback=duration,
+    metavar="DURATION",
+    default=format_duration(_DEFAULTS.rescue_interval),
+    help="How often jobs of lost runners are looked for.",
+)
+@option(
     "--grace",
     callback=duration,
     metavar="DURATION",
@@ -101,6 +108,7 @@ def run(
     queues: dict[str, int] | None,
     lease: timedelta,
     poll_interval: timedelta,
+    rescue_interval: timedelta,
     grace: timedelta,
     burst: bool,
     database_url: str | None,
@@ -128,6 +136,7 @@ def run(
             queues=_served(registry, queues),
             lease=lease,
             poll_interval=poll_interval,
+            rescue_interval=rescue_interval,
             grace=grace,
             burst=burst,
             name=name and check_name("--name", name),

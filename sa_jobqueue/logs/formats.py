@@ -19,12 +19,15 @@ LogFormat = Literal["console", "json"]
 
 
 def set_up_logging(log_format: LogFormat, level: str, stream: TextIO) -> None:
-    """Send every record of this level or above to the stream: for a process that is a runner and nothing else."""
+    """Send every record of this level or above to the stream: for a process that is a runner and nothing else.
+
+    Does nothing when the process has set up logging before.
+    """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         JsonFormatter() if log_format == "json" else ConsoleFormatter(colours=has_colours(stream))
     )
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def has_colours(stream: TextIO) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOGGER_NAME = "sa_jobqueue.runner"
-logger = logging.getLogger(LOGGER_NAME)
+logger: logging.Logger = logging.getLogger(LOGGER_NAME)
 
 
 def log_event(event: ev.Event) -> None:
@@ -101,13 +101,16 @@ def _line(event: ev.Event) -> tuple[int, str]:
                 f"{_job(event)}: retry policy {event.fault}; the default policy's delay: {delay}",
             )
         case ev.LoopFailed(retry_in=None):
-            return logging.CRITICAL, f"{event.loop} ended for good: {_first_line(event.error)}"
+            return logging.CRITICAL, f"the {event.loop} loop ended for good: {_first_line(event.error)}"
         case ev.LoopFailed():
             times = "" if event.failures == 1 else f" ({event.failures} times now)"
-            return logging.ERROR, f"{event.loop} fails{times}, it goes on trying: {_first_line(event.error)}"
+            return (
+                logging.ERROR,
+                f"the {event.loop} loop fails{times}, it goes on trying: {_first_line(event.error)}",
+            )
         case ev.LoopRecovered():
             return logging.INFO, (
-                f"{event.loop} works again after {format_duration(event.after)} and {_number(event.failures, 'failure')}"
+                f"the {event.loop} loop works again after {format_duration(event.after)} and {_number(event.failures, 'failure')}"
             )
         case _:
             assert_never(event)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def owners() -> Select[tuple[Any, ...]]:
+def owners() -> Select[*tuple[Any, ...]]:
     """Id, status, lease token, last settling token and whether the lease is past, for `ids`; gone jobs have no row."""
     schema_in_use()
     return select(

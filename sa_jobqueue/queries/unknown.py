@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def unknown_kinds() -> Select[tuple[Any, ...]]:
+def unknown_kinds() -> Select[*tuple[Any, ...]]:
     """Kind and count over at most `amount` due jobs of `queues` whose kind is none of `kinds`."""
     schema_in_use()
     due = (

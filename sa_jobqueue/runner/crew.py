@@ -44,7 +44,7 @@ class Ending:
     """Why a runner ends."""
 
     cause: str
-    fault: BaseException | None = None
+    fault: bool = False
 
 
 class Crew:
@@ -61,7 +61,7 @@ class Crew:
         self.runner_id = runner_id
         self.settings = settings
         self.subscribers = subscribers
-        self.book = Book()
+        self.book: Book = Book()
         self._ending: Ending | None = None
         self._ends = threading.Event()
         self._engine = _own_engine(url, runner_id)
@@ -72,9 +72,9 @@ class Crew:
             for name in ("dispatch", "settle", "leases", "maintenance")
         }
         attempts = Attempts(subscribers, on_finished=lambda finished: self.settler.post(finished))
-        self.executor = ThreadExecutor(settings.queues, attempts.carry_out)
+        self.executor: ThreadExecutor = ThreadExecutor(settings.queues, attempts.carry_out)
         lanes = {queue: dispatch.Lane(limit) for queue, limit in settings.queues.items()}
-        self.dispatcher = self._loop(
+        self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
             "dispatch",
             dispatch.Dispatch(lanes, settings.poll_interval.total_seconds(), burst=settings.burst),
@@ -91,7 +91,7 @@ class Crew:
                 subscribers=subscribers,
             ),
         )
-        self.settler = self._loop(
+        self.settler: Loop[Any] = self._loop(
             stores["settle"],
             "settle",
             settle.Settling(),
@@ -113,7 +113,7 @@ class Crew:
             runner_id=runner_id,
             subscribers=subscribers,
         )
-        self.maintenance = self._loop(
+        self.maintenance: Loop[Any] = self._loop(
             stores["maintenance"],
             "maintenance",
             duties.Maintaining(
@@ -122,7 +122,7 @@ class Crew:
             duties.step,
             maintenance,
         )
-        self.keeper = self._loop(
+        self.keeper: Loop[Any] = self._loop(
             stores["leases"],
             "leases",
             leases.Keeping(margin.total_seconds()),
@@ -140,7 +140,16 @@ class Crew:
         def on_end(fault: BaseException | None) -> None:
             store.close()
             if fault is not None:
-                self.ask_to_end(Ending(f"the {name} loop died", fault))
+                self.subscribers.emit(
+                    LoopFailed(
+                        runner_id=self.runner_id,
+                        loop=name,
+                        error=describe_error(fault),
+                        failures=1,
+                        retry_in=None,
+                    )
+                )
+                self.ask_to_end(Ending(f"the {name} loop died", fault=True))
 
         return Loop(
             name,
@@ -178,16 +187,6 @@ class Crew:
     def end(self, ending: Ending, *, hand_back: bool) -> int:
         """Stop claiming, wait for what runs, write what can be written; the exit code."""
         deadline = time.monotonic() + self.settings.grace.total_seconds()
-        if ending.fault is not None:
-            self.subscribers.emit(
-                LoopFailed(
-                    runner_id=self.runner_id,
-                    loop=ending.cause,
-                    error=describe_error(ending.fault),
-                    failures=1,
-                    retry_in=None,
-                )
-            )
         self.subscribers.emit(
             RunnerStopping(
                 runner_id=self.runner_id,
@@ -213,7 +212,7 @@ class Crew:
         for loop in (self.settler, self.keeper, self.maintenance):
             loop.join(last - time.monotonic())
         self._engine.dispose()
-        code = FAULT if ending.fault is not None else STOPPED if finished else GRACE_PASSED
+        code = FAULT if ending.fault else STOPPED if finished else GRACE_PASSED
         self.subscribers.emit(
             RunnerStopped(runner_id=self.runner_id, exit_code=code, handed_back=len(left) if hand_back else 0)
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from sa_jobqueue.records import Landing, Settled
 from sa_jobqueue.statements.settle import SETTLING
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from sa_jobqueue.records import Settlement
     from sa_jobqueue.store.own_connection import OwnConnection
 
-#: What one row alone can cause: the database or the driver can't store a value. UnicodeError is the driver's answer to
-#: a lone surrogate, OverflowError to a duration beyond its range.
-_BAD_VALUE = (DataError, IntegrityError, UnicodeError, OverflowError)
+#: Classes of SQLSTATE that one row alone can cause: data, constraint, limit of the server, somebody's trigger.
+_OF_ONE_ROW = frozenset({"22", "23", "54", "P0"})
 _LONGEST_REDUCED_DELAY = timedelta(days=1)
 
 
@@ -45,12 +44,24 @@ def _settle(
 ) -> list[Settled]:
     try:
         return _write(connection, verb, batch, again=again)
-    except _BAD_VALUE as error:
+    except (DBAPIError, UnicodeError, OverflowError) as error:
+        if not _of_one_row(error):
+            raise
         if len(batch) == 1:
             return [_settle_reduced(connection, batch[0], error, again=again)]
     middle = len(batch) // 2
     halves = batch[:middle], batch[middle:]
     return [settled for half in halves for settled in _settle(connection, verb, half, again=again)]
+
+
+def _of_one_row(error: Exception) -> bool:
+    """Whether the batch without one of its rows may pass, as it would not without a connection."""
+    if not isinstance(error, DBAPIError):
+        return True  # the driver's answer to a lone surrogate or to a duration beyond its range
+    sqlstate = getattr(error.orig, "sqlstate", None)
+    if sqlstate is None:
+        return isinstance(error, DataError)  # refused by the driver, a NUL for example
+    return sqlstate[:2] in _OF_ONE_ROW
 
 
 def _write(
@@ -66,7 +77,9 @@ def _write(
         "tokens": [settlement.token for settlement in batch],
     }
     for parameter, field in fields:
-        parameters[parameter] = [getattr(settlement, field) for settlement in batch]
+        values = [getattr(settlement, field) for settlement in batch]
+        # unnest pads the shorter of its arrays with NULL: a column of nothing need not be sent.
+        parameters[parameter] = values if any(value is not None for value in values) else []
     landed = dict(map(tuple, connection.rows(statement(), parameters)))
     if len(landed) == len(batch):
         return [
@@ -103,7 +116,9 @@ def _settle_reduced(
     )
     try:
         (settled,) = _write(connection, settlement.verb, [reduced], again=again)
-    except _BAD_VALUE as again:
+    except DBAPIError as second:
+        if not _of_one_row(second):
+            raise
         # A trigger or a constraint of somebody else's: still ours, to be tried again until the lease decides.
-        return Settled(settlement.id, settlement.token, Landing.BUSY, fault=type(again).__name__)
+        return Settled(settlement.id, settlement.token, Landing.BUSY, fault=type(second).__name__)
     return replace(settled, fault=fault)

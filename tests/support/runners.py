@@ -107,6 +107,10 @@ class RunnerProcess:
             raise AssertionError(f"the runner goes on; its log:\n{self.text}") from None
 
     @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
     def text(self) -> str:
         return self.log.read_text()
 
@@ -121,7 +125,7 @@ def process(
     target: str, url: str, *options: str, env: dict[str, str] | None = None
 ) -> Iterator[RunnerProcess]:
     """A runner process that does not outlive the block."""
-    short = ("--lease", "2s", "--poll-interval", "50ms", "--rescue-interval", "100ms", "--grace", "5s")
+    short = ("--lease", "1s", "--poll-interval", "50ms", "--rescue-interval", "100ms", "--grace", "5s")
     runner = RunnerProcess(target, url, *short, *options, env=env)
     try:
         yield runner
