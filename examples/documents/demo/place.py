@@ -70,8 +70,8 @@ def given_place(text: str) -> Place:
     if tables:
         raise DemoError(
             f"the database {shown_url(url)} is not empty ({', '.join(sorted(tables))}): the demo counts everything, and "
-            "wants one of its own.\nMake one: createdb documents. Or, if this is the demo's, empty it: "
-            "DOCUMENTS_DATABASE_URL=... alembic -c examples/documents/alembic.ini downgrade base"
+            f"wants one of its own.\nMake one: createdb documents_demo. If {url.database} is an earlier demo's: "
+            f"dropdb {url.database} && createdb {url.database}"
         )
     return Place(url.render_as_string(hide_password=False), shown_url(url))
 

@@ -15,7 +15,14 @@ from examples.documents.demo.trouble import DemoError
 
 ROOT = Path(__file__).resolve().parents[3]
 CONCURRENCY = 8
-OPTIONS = ("--queues", f"ai:{CONCURRENCY}", "--lease", "2s", "--poll-interval", "200ms", "--grace", "5s")
+#: Short times, for people who watch; all but the queue have defaults.
+OPTIONS = (
+    *("--queues", f"ai:{CONCURRENCY}"),
+    *("--lease", "2s"),
+    *("--rescue-interval", "500ms"),
+    *("--poll-interval", "200ms"),
+    *("--grace", "5s"),
+)
 
 
 class RunnerProcess:
