@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, any_, select
 
@@ -11,11 +11,11 @@ from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import array, moment
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import Executable
 
 
 @cache
-def owners() -> Select[*tuple[Any, ...]]:
+def owners() -> Executable:
     """Id, status, lease token, last settling token and whether the lease is past, for `ids`; gone jobs have no row."""
     schema_in_use()
     return select(

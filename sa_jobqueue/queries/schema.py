@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Text, bindparam, cast, func, select
 
@@ -12,13 +12,13 @@ from sa_jobqueue.models import SCHEMA_COMMENT, jobs, schema_in_use
 from sa_jobqueue.sql import word
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import Executable
 
 _VERSION = re.compile(SCHEMA_COMMENT.format(version=r"(\d+)"))
 
 
 @cache
-def comment() -> Select[*tuple[Any, ...]]:
+def comment() -> Executable:
     """The comment on the job table, NULL without table: to_regclass aborts nobody's transaction, a missing table would."""
     schema_in_use()
     parts = [part for part in (jobs.schema, jobs.name) if part is not None]

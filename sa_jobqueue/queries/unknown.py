@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, Text, all_, any_, bindparam, func, select
 
@@ -12,11 +12,11 @@ from sa_jobqueue.sql import array, moment, status
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import Executable
 
 
 @cache
-def unknown_kinds() -> Select[*tuple[Any, ...]]:
+def unknown_kinds() -> Executable:
     """Kind and count over at most `amount` due jobs of `queues` whose kind is none of `kinds`."""
     schema_in_use()
     due = (

@@ -36,6 +36,13 @@ def redrive_and_commit(engine: Engine, ids: list[int]) -> list[Redriven]:
         return redrive(connection, ids)
 
 
+def wait_for_a_lock(engine: Engine) -> None:
+    """Return when somebody in this database waits for a lock."""
+    # Within one transaction pg_stat_activity is a snapshot of its first read.
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as watcher:
+        wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="somebody waits for a lock")
+
+
 def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(call()), name="redrive")
@@ -147,8 +154,7 @@ def test_a_key_that_is_being_taken(engine: Engine, *, commit: bool) -> None:
         transaction = producer.begin()
         holder = insert_job(producer, **keyed("key"))
         thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
-        with engine.connect() as watcher:
-            wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="the redrive waits for the key")
+        wait_for_a_lock(engine)
         transaction.commit() if commit else transaction.rollback()
         thread.join()
     reason = f"key held by job {holder}" if commit else None
@@ -161,8 +167,7 @@ def test_two_redrives_at_once(engine: Engine) -> None:
     with engine.begin() as first:
         assert redrive(first, [job_id]) == [Redriven(job_id, landed=True)]
         thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
-        with engine.connect() as watcher:
-            wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="the second waits for the row")
+        wait_for_a_lock(engine)
     thread.join()
     reason = "the job is ready, neither dead nor cancelled"
     assert answers == [[Redriven(job_id, landed=False, reason=reason)]]
