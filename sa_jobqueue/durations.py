@@ -56,8 +56,8 @@ def format_duration(duration: timedelta) -> str:
     if seconds < 0:
         return f"-{format_duration(-duration)}"
     if seconds < 1:
-        return f"{seconds * 1000:.0f}ms" if seconds else "0s"
-    if seconds < 60:
+        return f"{seconds * 1000:.3g}ms" if seconds else "0s"
+    if seconds < 59.995:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + "s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

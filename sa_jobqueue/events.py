@@ -177,13 +177,16 @@ class PolicyFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailed:
-    """One of the runner's loops failed for the `failures`-th time in a row and tries again after `retry_in`."""
+    """One of the runner's loops failed for the `failures`-th time in a row and tries again after `retry_in`.
+
+    None means that it can't go on, and the runner ends.
+    """
 
     runner_id: str
     loop: str
     error: str
     failures: int
-    retry_in: timedelta
+    retry_in: timedelta | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,11 @@ class Decision:
     fault: str | None = None
 
 
+def _chance() -> float:
+    """The process's own randomness: a policy that was pickled draws anew where it arrives."""
+    return _random.random()  # noqa: S311 - spreads load, keeps no secret
+
+
 @dataclass(frozen=True, slots=True)
 class _Exponential:
     base: timedelta
@@ -75,7 +80,7 @@ def exponential(
     factor: float = 2.0,
     cap: timedelta = timedelta(days=1),
     jitter: float = 0.1,
-    random: Callable[[], float] = _random.random,
+    random: Callable[[], float] = _chance,
 ) -> RetryPolicy:
     """`base` after the first failure, then `factor` times the delay before, never more than `cap`.
 

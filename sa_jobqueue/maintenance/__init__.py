@@ -1,1 +1,1 @@
-"""What keeps the table healthy in every runner, without a leader: rescue of jobs whose runner is gone."""
+"""What keeps the table healthy, in every runner and without a leader."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def expired() -> Select[tuple[Any, ...]]:
+def expired() -> Select[*tuple[Any, ...]]:
     """Leases past by more than `margin`, the longest past first, at most `amount`.
 
     None within one `lease` of the server's start: the runners must be given the time to come back and renew.

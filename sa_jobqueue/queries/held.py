@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 
 @cache
-def owners() -> Select[tuple[Any, ...]]:
-    """Id, lease token and whether the lease is past, for `ids`; a job that is gone has no row."""
+def owners() -> Select[*tuple[Any, ...]]:
+    """Id, status, lease token, last settling token and whether the lease is past, for `ids`; gone jobs have no row."""
     schema_in_use()
-    return select(jobs.c.id, jobs.c.lease_token, (jobs.c.lease_until <= moment()).label("past")).where(
-        jobs.c.id == any_(array("ids", BigInteger))
-    )
+    return select(
+        jobs.c.id,
+        jobs.c.status,
+        jobs.c.lease_token,
+        jobs.c.settled_token,
+        (jobs.c.lease_until <= moment()).label("past"),
+    ).where(jobs.c.id == any_(array("ids", BigInteger)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Text, bindparam, cast, func, select
 
@@ -18,7 +18,7 @@ _VERSION = re.compile(SCHEMA_COMMENT.format(version=r"(\d+)"))
 
 
 @cache
-def comment() -> Select[tuple[str | None]]:
+def comment() -> Select[*tuple[Any, ...]]:
     """The comment on the job table, NULL without table: to_regclass aborts nobody's transaction, a missing table would."""
     schema_in_use()
     parts = [part for part in (jobs.schema, jobs.name) if part is not None]

@@ -71,4 +71,6 @@ class Book:
     def wait_until_empty(self, deadline: float) -> bool:
         """Block until nothing is held, or the monotonic deadline; True when nothing is."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._held, timeout=max(0.0, deadline - time.monotonic()))
+            return self._changed.wait_for(
+                lambda: not self._held, timeout=max(0.0, deadline - time.monotonic())
+            )

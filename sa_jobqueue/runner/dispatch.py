@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.loop import End, Failed, WaitUntil, backoff
+from sa_jobqueue.loop import End, Failed, WaitUntil
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CLAIM_AHEAD_SECONDS, CLAIM_AHEAD_LIMIT = 0.1, 1000
 #: The time constant, in seconds, of the pace that a lane remembers.
 PACE_MEMORY = 0.5
+#: Jobs that were claimed ahead are given back when no handler of their queue has finished for so many seconds.
+CLAIM_AHEAD_PATIENCE = 1.0
 #: A claim that came back short is followed by one more look this soon, in seconds, then by the poll interval.
 SECOND_LOOK = 0.05
 #: Poll intervals vary by this share, so that runners started together don't stay together.
@@ -42,11 +44,17 @@ class Lane:
         pace = self.pace * kept + (1 - kept) * count / elapsed
         return replace(self, held=self.held - count, pace=pace, paced_at=now)
 
-    def wanted(self) -> int:
+    def wanted(self, now: float) -> int:
         """How many to claim now; 0 while enough is waiting, so that batches stay large."""
-        ahead = min(int(self.pace * CLAIM_AHEAD_SECONDS), CLAIM_AHEAD_LIMIT)
+        pace = self.pace * math.exp(-(now - self.paced_at) / PACE_MEMORY)
+        ahead = min(int(pace * CLAIM_AHEAD_SECONDS), CLAIM_AHEAD_LIMIT)
         room = self.limit + ahead - self.held
         return room if room > 0 and (self.held <= self.limit or room >= (self.limit + ahead) // 2) else 0
+
+    @property
+    def stalls_at(self) -> float | None:
+        """When waiting jobs become somebody else's chance: None while none waits here."""
+        return self.paced_at + CLAIM_AHEAD_PATIENCE if self.held > self.limit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,6 @@ class Dispatch:
     poll_interval: float
     burst: bool = False
     not_before: float = 0.0
-    failures: int = 0
     blocked: bool = False
     second_look: bool = True
 
@@ -105,7 +112,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Action: release every claimed job that no handler has begun."""
+    """Action: release the claimed jobs of these queues that no handler has begun."""
+
+    queues: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +133,16 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 state = _after_claim(state, event, now)
                 if state.burst and not any(event.got.values()) and event.unsettled == 0:
                     actions.append(Drained())
-            case Failed(jitter=jitter):
-                failures = state.failures + 1
-                state = replace(state, failures=failures, not_before=now + backoff(failures, jitter))
+            case Failed(retry_in=retry_in):
+                state = replace(state, not_before=now + retry_in)
             case OutcomesBlocked(blocked):
                 state = replace(state, blocked=blocked)
             case Woken():
                 state = replace(state, not_before=0.0)
             case StopClaiming():
-                return state, [GiveBack(), End()]
-    return state, [*actions, *_claim_or_wait(state, now)]
+                return state, [GiveBack(tuple(state.lanes)), End()]
+    state, last = _claim_or_wait(state, now)
+    return state, [*actions, *last]
 
 
 def _with(lanes: Mapping[str, Lane], change: Mapping[str, int], now: float) -> Mapping[str, Lane]:
@@ -146,7 +155,7 @@ def _with(lanes: Mapping[str, Lane], change: Mapping[str, int], now: float) -> M
 
 
 def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
-    state = replace(state, failures=0, lanes=_with(state.lanes, {q: n for q, n in claimed.got.items() if n}, now))
+    state = replace(state, lanes=_with(state.lanes, {q: n for q, n in claimed.got.items() if n}, now))
     if all(claimed.got.get(queue, 0) >= asked for queue, asked in claimed.asked.items()):
         return replace(state, not_before=0.0, second_look=True)
     if any(claimed.got.values()) and state.second_look:
@@ -159,10 +168,18 @@ def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
     return replace(state, not_before=now + wait, second_look=second_look)
 
 
-def _claim_or_wait(state: Dispatch, now: float) -> list[Any]:
-    quotas = {queue: wanted for queue, lane in state.lanes.items() if (wanted := lane.wanted())}
-    if state.blocked or not quotas:
-        return [WaitUntil(None)]
-    if now < state.not_before:
-        return [WaitUntil(state.not_before)]
-    return [Claim(quotas)]
+def _claim_or_wait(state: Dispatch, now: float) -> tuple[Dispatch, list[Any]]:
+    stalls = {queue: at for queue, lane in state.lanes.items() if (at := lane.stalls_at) is not None}
+    if stalled := tuple(queue for queue, at in stalls.items() if now >= at):
+        # Their releases come back as freed slots; until then the lane's pace counts from now.
+        lanes = {queue: replace(state.lanes[queue], paced_at=now, pace=0.0) for queue in stalled}
+        state = replace(state, lanes={**state.lanes, **lanes})
+        state, actions = _claim_or_wait(state, now)
+        return state, [GiveBack(stalled), *actions]
+    quotas = {queue: wanted for queue, lane in state.lanes.items() if (wanted := lane.wanted(now))}
+    if quotas and not state.blocked and now >= state.not_before:
+        return state, [Claim(quotas)]
+    times = [*stalls.values()]
+    if quotas and not state.blocked:
+        times.append(state.not_before)
+    return state, [WaitUntil(min(times, default=None))]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from sa_jobqueue.context import JobContext
+    from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import ClaimedJob
-    from sa_jobqueue.registry import Handler
     from sa_jobqueue.runner.book import Key
 
 
@@ -24,10 +24,10 @@ class Execution:
 
     __slots__ = ("context", "handler", "job", "key")
 
-    def __init__(self, job: ClaimedJob, handler: Handler[...], context: JobContext) -> None:
-        self.job = job
-        self.handler = handler
-        self.context = context
+    def __init__(self, job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext) -> None:
+        self.job: ClaimedJob = job
+        self.handler: Handler[..., ..., Any] = handler
+        self.context: JobContext = context
         self.key: Key = (job.id, job.token)
 
 
@@ -37,8 +37,9 @@ class Executor(Protocol):
     def submit(self, executions: Sequence[Execution]) -> None:
         """Carry these out, each once, in order per queue; returns at once."""
 
-    def take_back(self) -> list[Execution]:
-        """Give back what was submitted and has not begun; it never will."""
+    def take_back(self, queues: Sequence[str]) -> list[Execution]:
+        """Give back what was submitted for these queues and has not begun; it never will."""
+        ...
 
     def stop(self) -> None:
         """Begin nothing more; what runs goes on. Returns at once."""
@@ -55,8 +56,8 @@ class ThreadExecutor:
         for execution in executions:
             self._pools[execution.job.queue].put(execution)
 
-    def take_back(self) -> list[Execution]:
-        return [execution for pool in self._pools.values() for execution in pool.take_back()]
+    def take_back(self, queues: Sequence[str]) -> list[Execution]:
+        return [execution for queue in queues for execution in self._pools[queue].take_back()]
 
     def stop(self) -> None:
         for pool in self._pools.values():

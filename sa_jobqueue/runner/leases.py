@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.loop import End, Failed, WaitUntil, backoff
+from sa_jobqueue.loop import End, Failed, WaitUntil
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ class Keeping:
 
     interval: float
     due: float = 0.0
-    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,10 @@ def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, li
     for event in events:
         match event:
             case RenewalDone(answers, sent_at):
-                state = replace(state, due=sent_at + state.interval, failures=0)
+                state = replace(state, due=sent_at + state.interval)
                 actions.append(Judge(answers))
-            case Failed(jitter=jitter):
-                failures = state.failures + 1
-                state = replace(state, due=now + backoff(failures, jitter), failures=failures)
+            case Failed(retry_in=retry_in):
+                state = replace(state, due=now + min(retry_in, state.interval / 4))
             case StopKeeping():
                 return state, [End()]
     actions.append(Renew() if now >= state.due else WaitUntil(state.due))

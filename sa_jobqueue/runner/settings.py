@@ -34,7 +34,7 @@ class RunnerSettings:
         if not self.queues:
             raise ValueError("queues is empty: name at least one, for example queues={'default': 10}")
         for queue, concurrency in self.queues.items():
-            if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+            if concurrency < 1:
                 raise ValueError(
                     f"queues[{queue!r}]={concurrency!r}: the number of handlers at once must be 1 or more"
                 )

@@ -8,10 +8,10 @@ here knows SQL or threads; what an outcome *means* is decided in `verdict`.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.loop import End, Failed, WaitUntil, backoff
+from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.records import Landing
 from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sa_jobqueue.records import Settled, Settlement
+    from sa_jobqueue.runner.book import Key
     from sa_jobqueue.runner.executors import Execution
 
 #: The largest batch of outcomes in one write.
@@ -29,12 +30,11 @@ FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT = 0.05, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Event: an execution has its outcome. `seconds` is the handler's own time; `freed` tells whether it took a slot."""
+    """Event: an execution has its outcome. `seconds` is the handler's own time, None when it never began."""
 
     execution: Execution
     settlement: Settlement
-    seconds: float = 0.0
-    freed: bool = True
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,14 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Action: write a batch; leases in `renew` are renewed first, for they were found expired."""
+    """Action: write a batch.
+
+    `again` is for outcomes that were sent before: their leases are renewed first, for they may be past, and a write
+    of the same token that landed meanwhile counts as this one.
+    """
 
     batch: tuple[Finished, ...]
-    renew: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +78,31 @@ class Conclude:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """An outcome that found its row locked: tried again at `due`."""
+class Delay:
+    """An outcome that could not be written yet, and why: tried again in `wait` seconds, at `due`."""
 
     finished: Finished
+    landing: Landing
     due: float
     wait: float
 
 
 @dataclass(frozen=True, slots=True)
+class Postpone:
+    """Action: report outcomes that must wait."""
+
+    delays: Sequence[Delay]
+
+
+@dataclass(frozen=True, slots=True)
 class Settling:
-    """The settler's state: outcomes in their order, those that wait for a lock, those whose lease must be renewed."""
+    """The settler's state: outcomes in their order, those that must be sent again, those that wait for a lock."""
 
     pending: tuple[Finished, ...] = ()
-    expired: tuple[Finished, ...] = ()
-    busy: tuple[Waiting, ...] = ()
-    waits: Mapping[tuple[int, Any], float] | None = None
-    failures: int = 0
+    doubtful: tuple[Finished, ...] = ()
+    busy: tuple[Delay, ...] = ()
+    waits: Mapping[Key, float] = field(default_factory=dict)
+    blocked: bool = False
     not_before: float = 0.0
     stopping: bool = False
 
@@ -104,70 +116,72 @@ def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, 
             case Finished():
                 arrived.append(event)
             case Answered():
-                if state.failures:
+                if state.blocked:
                     actions.append(Tell(OutcomesBlocked(False)))
-                state, concluded = _after_answers(replace(state, failures=0, not_before=0.0), event, now)
-                if concluded is not None:
-                    actions.append(concluded)
-            case Failed(action=Flush() as flush, jitter=jitter):
-                if not state.failures:
+                state, reports = _after_answers(replace(state, blocked=False, not_before=0.0), event, now)
+                actions += reports
+            case Failed(action=Flush() as flush, retry_in=retry_in):
+                if not state.blocked:
                     actions.append(Tell(OutcomesBlocked(True)))
-                failures = state.failures + 1
-                state = replace(state, failures=failures, not_before=now + backoff(failures, jitter))
-                # Renewed first: after an outage the leases may be past, and a completion then needs its lease.
-                state = replace(state, expired=(*flush.batch, *state.expired))
+                # Its answer may be lost: what is tried again is reconciled with what has landed already.
+                state = replace(
+                    state, doubtful=(*flush.batch, *state.doubtful), blocked=True, not_before=now + retry_in
+                )
             case StopSettling():
                 state = replace(state, stopping=True)
     if arrived:
         state = replace(state, pending=(*state.pending, *arrived))
-        if counts := Counter(one.execution.job.queue for one in arrived if one.freed):
-            # Told before the write: a slot is free when its handler is done, not when the row says so.
-            actions.append(Tell(Freed(counts)))
+        # Told before the write: a slot is free when its handler is done, not when the row says so.
+        actions.append(Tell(Freed(Counter(one.execution.job.queue for one in arrived))))
     state, last = _flush_or_wait(state, now)
     return state, [*actions, last]
 
 
-def _after_answers(state: Settling, answered: Answered, now: float) -> tuple[Settling, Conclude | None]:
+def _after_answers(state: Settling, answered: Answered, now: float) -> tuple[Settling, list[Any]]:
     batch, answers = answered.batch, answered.answers
     if all(answer.landing is Landing.LANDED for answer in answers):
-        return state, Conclude(batch, answers)
+        return state, [Conclude(batch, answers)]
     decided: list[tuple[Finished, Settled]] = []
-    expired: list[Finished] = []
-    busy: list[Waiting] = []
-    waits = dict(state.waits or {})
+    delays: list[Delay] = []
+    waits = dict(state.waits)
     for finished, answer in zip(batch, answers, strict=True):
         key = finished.execution.key
         match answer.landing:
             case Landing.BUSY:
-                wait = min(waits.get(key, FIRST_BUSY_WAIT / 2) * 2, LONGEST_BUSY_WAIT)
-                waits[key] = wait
-                busy.append(Waiting(finished, now + wait, wait))
+                waits[key] = wait = min(waits.get(key, FIRST_BUSY_WAIT / 2) * 2, LONGEST_BUSY_WAIT)
+                delays.append(Delay(finished, answer.landing, now + wait, wait))
             case Landing.EXPIRED:
-                expired.append(finished)
+                delays.append(Delay(finished, answer.landing, now, 0.0))
             case _:
                 waits.pop(key, None)
                 decided.append((finished, answer))
-    state = replace(state, expired=(*state.expired, *expired), busy=(*state.busy, *busy), waits=waits or None)
-    if not decided:
-        return state, None
-    return state, Conclude([finished for finished, _ in decided], [answer for _, answer in decided])
+    state = replace(
+        state,
+        doubtful=(*state.doubtful, *(one.finished for one in delays if one.landing is Landing.EXPIRED)),
+        busy=(*state.busy, *(one for one in delays if one.landing is Landing.BUSY)),
+        waits=waits,
+    )
+    actions: list[Any] = [Postpone(delays)] if delays else []
+    if decided:
+        actions.append(Conclude([finished for finished, _ in decided], [answer for _, answer in decided]))
+    return state, actions
 
 
 def _flush_or_wait(state: Settling, now: float) -> tuple[Settling, Any]:
-    if due := tuple(waiting for waiting in state.busy if waiting.due <= now):
+    if due := tuple(delay for delay in state.busy if delay.due <= now):
         state = replace(
             state,
-            pending=(*state.pending, *(waiting.finished for waiting in due)),
-            busy=tuple(waiting for waiting in state.busy if waiting.due > now),
+            pending=(*state.pending, *(delay.finished for delay in due)),
+            busy=tuple(delay for delay in state.busy if delay.due > now),
         )
     if now < state.not_before:
         return state, WaitUntil(state.not_before)
-    if state.expired:
-        batch, rest = state.expired[:BATCH_LIMIT], state.expired[BATCH_LIMIT:]
-        return replace(state, expired=rest), Flush(batch, renew=True)
+    if state.doubtful:
+        batch, rest = state.doubtful[:BATCH_LIMIT], state.doubtful[BATCH_LIMIT:]
+        return replace(state, doubtful=rest), Flush(batch, again=True)
     if state.pending:
         batch, rest = state.pending[:BATCH_LIMIT], state.pending[BATCH_LIMIT:]
         return replace(state, pending=rest), Flush(batch)
     if state.busy:
-        return state, WaitUntil(min(waiting.due for waiting in state.busy))
+        return state, WaitUntil(min(delay.due for delay in state.busy))
     return state, End() if state.stopping else WaitUntil(None)

@@ -22,7 +22,11 @@ SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
 
 
 def verdict(
-    job: ClaimedJob, handler: Handler[..., ..., Any], *, returned: object = None, raised: BaseException | None = None
+    job: ClaimedJob,
+    handler: Handler[..., ..., Any],
+    *,
+    returned: object = None,
+    raised: BaseException | None = None,
 ) -> tuple[Settlement, str | None]:
     """The settlement of one attempt, and what was wrong with the handler's retry policy, if anything."""
     outcome = raised.outcome if isinstance(raised, Settle) else returned

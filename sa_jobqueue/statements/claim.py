@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.dml import ReturningUpdate
 
 
-def _chosen() -> Select[tuple[int]]:
+def _chosen() -> Select[*tuple[Any, ...]]:
     """The ids to take: at most a queue's quota from each queue, by priority, due time and id; no more rows are locked."""
     wanted = (
         func.unnest(array("queues", Text), array("quotas", Integer))
@@ -73,7 +73,7 @@ def _chosen() -> Select[tuple[int]]:
 
 
 @cache
-def claim() -> ReturningUpdate[Any]:
+def claim() -> ReturningUpdate[*tuple[Any, ...]]:
     """Takes due jobs of the given kinds from the given queues.
 
     Parameters: `queues` and `quotas` (parallel arrays), `kinds`, `token`, `lease`, `runner`. The answer has no order.

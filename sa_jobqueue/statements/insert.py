@@ -30,7 +30,7 @@ from sa_jobqueue.sql import array, number, word
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Executable
+    from sqlalchemy.sql.dml import ReturningInsert
     from sqlalchemy.sql.type_api import TypeEngine
 
     from sa_jobqueue.records import NewJob
@@ -57,7 +57,7 @@ _GETTERS = tuple((name, attrgetter(name), default) for name, _, default in _COLU
 
 
 @cache
-def insert_jobs() -> Executable:
+def insert_jobs() -> ReturningInsert[*tuple[Any, ...]]:
     """Insert the rows of `insert_parameters()` in their order; answers with those that were inserted, in any order.
 
     A row is left out when its unique key is taken. Raises nothing for a duplicate under READ COMMITTED; under

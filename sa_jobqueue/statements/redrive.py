@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def candidates() -> Select[tuple[Any, ...]]:
+def candidates() -> Select[*tuple[Any, ...]]:
     """Locks the rows of `ids` in id order and tells their status and whether they have a key to take again."""
     schema_in_use()
     gone = (jobs.c.key_scope == word("unfinished")) & jobs.c.unique_key.is_(None)
@@ -30,7 +30,7 @@ def candidates() -> Select[tuple[Any, ...]]:
 
 
 @cache
-def redrive() -> ReturningUpdate[Any]:
+def redrive() -> ReturningUpdate[*tuple[Any, ...]]:
     """Dead or cancelled to ready, for `ids`. A key that somebody holds by now raises a unique violation.
 
     Due no earlier than now: old jobs queue up behind the ones that are waiting, and a later time of its own is kept.
@@ -61,7 +61,7 @@ def redrive() -> ReturningUpdate[Any]:
 
 
 @cache
-def key_is_held() -> ReturningUpdate[Any]:
+def key_is_held() -> ReturningUpdate[*tuple[Any, ...]]:
     """Writes down on the job `id` which job holds its key; no row when nobody does any more."""
     schema_in_use()
     holder = jobs.alias("holder")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def renew() -> ReturningUpdate[Any]:
+def renew() -> ReturningUpdate[*tuple[Any, ...]]:
     """Extends the leases that still carry their token, expired ones too: a lease that nobody took is alive again.
 
     Parameters: `ids`, `tokens`, `lease`. Never shortens a lease. Answers the batch position and whether an operator

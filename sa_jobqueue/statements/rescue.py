@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def rescue() -> ReturningUpdate[Any]:
+def rescue() -> ReturningUpdate[*tuple[Any, ...]]:
     """Takes jobs back from lost runners. Parameters: `ids`, `tokens`, `delays`, `margin`.
 
     Fenced by the token that was read and by the lease being past by more than `margin`, so that a renewal or another

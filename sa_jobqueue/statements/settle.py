@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import CTE, ColumnElement
     from sqlalchemy.sql.dml import ReturningUpdate
 
-    Statement = ReturningUpdate[Any]
+    Statement = ReturningUpdate[*tuple[Any, ...]]
 
 
 def _settle(mine: CTE, values: Mapping[str, Any]) -> Statement:

@@ -15,7 +15,7 @@ _TIMESTAMP = sa.DateTime(timezone=True)
 
 def upgrade(op: Operations, schema: str | None) -> None:
     """Create `jobqueue_jobs`."""
-    jobs = op.create_table(
+    table = op.create_table(
         "jobqueue_jobs",
         sa.Column("id", sa.BigInteger, sa.Identity(always=False), primary_key=True),
         sa.Column("kind", sa.Text, nullable=False),
@@ -69,11 +69,12 @@ def upgrade(op: Operations, schema: str | None) -> None:
         schema=schema,
         comment="sa_jobqueue schema version 1",
     )
+    # A statement of its own: tables take storage parameters only since SQLAlchemy 2.1.
     op.execute(
-        sa.DDL(  # type: ignore[no-untyped-call]
-            "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, "
-            "autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
-        ).against(jobs)
+        sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy left its constructor untyped
+            "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,"
+            " autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
+        ).against(table)
     )
     op.create_index(
         "jobqueue_jobs_ready_idx",
@@ -106,6 +107,18 @@ def upgrade(op: Operations, schema: str | None) -> None:
     )
 
 
-def downgrade(op: Operations, schema: str | None) -> None:
-    """Drop `jobqueue_jobs` with every job in it."""
+def downgrade(op: Operations, schema: str | None, *, drop_jobs: bool) -> None:
+    """Drop `jobqueue_jobs`; while it holds jobs only with `drop_jobs`."""
+    if not drop_jobs:
+        # One statement of the server's, so that it also stands in the text of --sql. The lock keeps new jobs out
+        # between the look and the drop.
+        refusal = (
+            "DO $jobqueue$ BEGIN LOCK TABLE %(fullname)s IN ACCESS EXCLUSIVE MODE;"
+            " IF EXISTS (SELECT FROM %(fullname)s) THEN"
+            " RAISE EXCEPTION 'jobqueue_jobs holds jobs, and this downgrade would drop them' USING HINT ="
+            " 'Delete them first, or write op.migrate_jobqueue(1, 0, drop_jobs=True) in the revision.';"
+            " END IF; END $jobqueue$"
+        )
+        table = sa.Table("jobqueue_jobs", sa.MetaData(), schema=schema)
+        op.execute(sa.DDL(refusal).against(table))  # type: ignore[no-untyped-call]  # as above
     op.drop_table("jobqueue_jobs", schema=schema)

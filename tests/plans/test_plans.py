@@ -1,0 +1,160 @@
+"""No statement of the hot path reads the whole table, whatever the planner knows about it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+
+from sa_jobqueue.queries import expired, held
+from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
+from sa_jobqueue.states import Verb
+from sa_jobqueue.store.leases import Store
+from tests.plans.conftest import QUEUES, TOKEN, Plan, Table
+
+PRIMARY, READY_INDEX, RUNNING_INDEX = (
+    "jobqueue_jobs_pkey",
+    "jobqueue_jobs_ready_idx",
+    "jobqueue_jobs_running_idx",
+)
+MINUTE = timedelta(minutes=1)
+ALL_QUEUES = {f"q{number}": 10 for number in range(QUEUES)}
+
+
+def explain_claim(table: Table, quotas: dict[str, int], kinds: tuple[str, ...] = ("test",)) -> Plan:
+    return table.explain(
+        claim.claim(),
+        {
+            "queues": list(quotas),
+            "quotas": list(quotas.values()),
+            "kinds": list(kinds),
+            "token": uuid.uuid4(),
+            "lease": MINUTE,
+            "runner": "planner",
+        },
+    )
+
+
+def batch(ids: list[int], **fields: Any) -> dict[str, Any]:
+    arrays = {name: [value] * len(ids) for name, value in fields.items()}
+    return {"ids": ids, "tokens": [TOKEN] * len(ids), **arrays}
+
+
+def test_claim_uses_the_ready_index(loaded: Table, small: Table) -> None:
+    """A claim costs what it takes, not what lies in the table: finished, future and running jobs are never read."""
+    plan, baseline = explain_claim(loaded, ALL_QUEUES), explain_claim(small, ALL_QUEUES)
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY, READY_INDEX}
+    assert plan.root["Actual Rows"] == sum(ALL_QUEUES.values())
+    assert plan.buffers <= 10 * baseline.buffers
+
+
+def test_claim_looks_at_the_priorities_in_order(loaded: Table) -> None:
+    """The series of priorities is scanned upwards and outermost, which is the only thing that orders a claim."""
+    plan = explain_claim(loaded, {"q0": 3})
+    (series,) = [node for node in plan.nodes if node.get("Function Name") == "generate_series"]
+    assert series["Node Type"] == "Function Scan"
+    assert series["Parent Relationship"] == "Outer"
+    assert not [
+        node for node in plan.nodes if node["Node Type"] in ("Hash Join", "Merge Join", "Materialize")
+    ]
+
+
+def test_claim_of_a_scheduled_queue_is_as_cheap_as_of_an_empty_one(loaded: Table) -> None:
+    """Jobs for tomorrow cost a claim nothing, however many there are."""
+    scheduled, empty = explain_claim(loaded, {"scheduled": 10}), explain_claim(loaded, {"no such queue": 10})
+    assert scheduled.root["Actual Rows"] == 0
+    assert scheduled.buffers <= empty.buffers + 10
+
+
+@pytest.mark.parametrize("verb", list(settle.SETTLING))
+def test_settling_goes_by_the_primary_key(loaded: Table, small: Table, verb: Verb) -> None:
+    """A batch of outcomes finds its rows by id; the small index of running jobs would be read once for each."""
+    statement, _ = settle.SETTLING[verb]
+    fields = {
+        "result_texts": "{}",
+        "delays": MINUTE,
+        "error_texts": "failed",
+        "reason_texts": "no use",
+    }
+    plan = loaded.explain(statement(), batch(loaded.running, **fields))
+    baseline = small.explain(statement(), batch(small.running, **fields))
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 100
+    assert plan.buffers <= 10 * baseline.buffers
+
+
+def test_renewal_goes_by_the_primary_key(loaded: Table) -> None:
+    """All held leases are renewed in one statement that finds its rows by id."""
+    plan = loaded.explain(renew.renew(), {**batch(loaded.running), "lease": MINUTE})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 100
+
+
+def test_owners_are_read_by_the_primary_key(loaded: Table) -> None:
+    """The read after a miss costs a few buffers for each id."""
+    plan = loaded.explain(held.owners(), {"ids": loaded.running})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.buffers < 1000
+
+
+def test_a_sweep_with_nothing_to_do_is_cheap(loaded: Table) -> None:
+    """Every runner looks for expired leases all the time: with none it reads a corner of the running index."""
+    plan = loaded.explain(expired.expired(), {"lease": timedelta(0), "margin": timedelta(0), "amount": 100})
+    assert plan.scanned == []
+    assert plan.indexes == {RUNNING_INDEX}
+    assert plan.root["Actual Rows"] == 0
+    assert plan.buffers < 100
+
+
+def test_rescue_goes_by_the_primary_key(loaded: Table) -> None:
+    """Jobs are taken back by id and token."""
+    # A margin below zero makes leases of tomorrow look past, so that the statement has something to do.
+    plan = loaded.explain(
+        rescue.rescue(), {**batch(loaded.running, delays=MINUTE), "margin": timedelta(days=-2)}
+    )
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 100
+
+
+def test_a_lost_claim_is_found_among_the_running(loaded: Table) -> None:
+    """Without ids the running jobs are read, and nothing else."""
+    plan = loaded.explain(settle.release_claim(), {"token": uuid.uuid4()})
+    assert plan.scanned == []
+    assert plan.indexes <= {PRIMARY, RUNNING_INDEX}
+
+
+def test_redrive_goes_by_the_primary_key(loaded: Table) -> None:
+    """A person's verb may take a while, but not the time to read the history."""
+    for statement in (redrive.candidates(), redrive.redrive()):
+        plan = loaded.explain(statement, {"ids": loaded.dead})
+        assert plan.scanned == []
+        assert plan.indexes == {PRIMARY}
+        assert plan.root["Actual Rows"] == 100
+    assert loaded.explain(redrive.key_is_held(), {"held_back": loaded.dead[0]}).scanned == []
+
+
+def test_claims_stay_fast_on_a_loaded_table(analysed: Table, small: Table) -> None:
+    """Two hundred claims on either table: history may cost a claim three times its time, no more."""
+    times: dict[str, list[float]] = {analysed.url: [], small.url: []}
+    engines = {url: create_engine(url) for url in times}
+    stores = {url: Store(engine, name="timer") for url, engine in engines.items()}
+    for _ in range(200):
+        for url, store in stores.items():
+            began = time.perf_counter()
+            # Nothing is due for this kind: the table stays as it is, and every ready job is looked at.
+            store.claim(token=uuid.uuid4(), quotas=ALL_QUEUES, kinds=["other"], lease=MINUTE)
+            times[url].append(time.perf_counter() - began)
+    for url, store in stores.items():
+        store.close()
+        engines[url].dispose()
+    assert statistics.median(times[analysed.url]) <= 3 * statistics.median(times[small.url])

@@ -1,0 +1,232 @@
+"""Redrive: a person's second chance for a job, in the person's own transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, func, select, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session
+
+from sa_jobqueue.admin import redrive
+from sa_jobqueue.models import Job, jobs
+from sa_jobqueue.records import Redriven
+from tests.support.jobs import add_job, insert_job, keyed, read_job
+from tests.support.waiting import wait_until
+
+HOUR = timedelta(hours=1)
+WAITING = text(
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+
+def add_dead(engine: Engine, **columns: Any) -> int:
+    finished = {"status": "dead", "reason": "exhausted", "attempts": 5, "finished_at": func.now()}
+    return add_job(engine, **{**finished, **columns})
+
+
+def redrive_and_commit(engine: Engine, ids: list[int]) -> list[Redriven]:
+    with engine.begin() as connection:
+        return redrive(connection, ids)
+
+
+def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(call()), name="redrive")
+    thread.start()
+    return thread, answers
+
+
+def test_a_dead_job_gets_a_new_budget(engine: Engine) -> None:
+    """A redriven job is ready now with as many attempts as at first; its history stays."""
+    errors = [{"attempt": 5, "error": "boom"}]
+    job_id = add_dead(
+        engine, returned=1, max_attempts=4, run_at=func.now() - HOUR, last_error="boom", errors=errors
+    )
+    before = read_job(engine, job_id)
+    assert redrive_and_commit(engine, [job_id]) == [Redriven(job_id, landed=True)]
+    after = read_job(engine, job_id)
+    assert (after.status, after.attempts, after.returned) == ("ready", 5, 5)
+    assert (after.reason, after.finished_at, after.run_at) == (None, None, after.updated_at)
+    assert {name for name in before._fields if getattr(before, name) != getattr(after, name)} == {
+        *("status", "returned", "reason", "finished_at", "run_at", "updated_at")
+    }
+
+
+def test_a_cancelled_job_is_cleared_of_its_request(engine: Engine) -> None:
+    """What led to the cancellation is gone, or the job would be cancelled again: the request and a past expiry."""
+    job_id = add_dead(
+        engine, status="cancelled", cancel_requested_at=func.now(), expires_at=func.now() - HOUR
+    )
+    redrive_and_commit(engine, [job_id])
+    row = read_job(engine, job_id)
+    assert (row.status, row.cancel_requested_at, row.expires_at) == ("ready", None, None)
+
+
+def test_what_lies_ahead_is_kept(engine: Engine) -> None:
+    """A job cancelled before its time keeps its time and an expiry to come."""
+    job_id = add_dead(engine, status="cancelled", run_at=func.now() + HOUR, expires_at=func.now() + 2 * HOUR)
+    before = read_job(engine, job_id)
+    redrive_and_commit(engine, [job_id])
+    row = read_job(engine, job_id)
+    assert (row.run_at, row.expires_at) == (before.run_at, before.expires_at)
+
+
+@pytest.mark.parametrize("status", ["ready", "running", "done"])
+def test_other_jobs_stay(engine: Engine, status: str) -> None:
+    """No way leads out of done, and what is not at rest needs no redrive: the answer names the status."""
+    columns = {
+        "ready": {},
+        "running": {"lease_token": func.gen_random_uuid(), "lease_until": func.now(), "attempts": 1},
+        "done": {"finished_at": func.now()},
+    }[status]
+    job_id = add_job(engine, status=status, **columns)
+    before = read_job(engine, job_id)
+    reason = f"the job is {status}, neither dead nor cancelled"
+    assert redrive_and_commit(engine, [job_id]) == [Redriven(job_id, landed=False, reason=reason)]
+    assert read_job(engine, job_id) == before
+
+
+def test_answers_in_the_order_asked(engine: Engine) -> None:
+    """Each id is answered once, in the order given; an id without a job says so."""
+    first, second = add_dead(engine), add_dead(engine)
+    answers = redrive_and_commit(engine, [second, 10**9, first, second])
+    assert answers == [
+        Redriven(second, landed=True),
+        Redriven(10**9, landed=False, reason="no such job"),
+        Redriven(first, landed=True),
+    ]
+    assert redrive_and_commit(engine, []) == []
+
+
+def test_a_key_is_taken_again(engine: Engine) -> None:
+    """A key that the end of the job let go guards the job again; one of scope `row` was never let go."""
+    let_go, kept = add_dead(engine, **keyed("a", held=False)), add_dead(engine, **keyed("b", scope="row"))
+    redrive_and_commit(engine, [let_go, kept])
+    assert [read_job(engine, job_id).unique_key for job_id in (let_go, kept)] == ["a", "b"]
+
+
+def test_a_held_key_stops_its_own_job_only(engine: Engine) -> None:
+    """A job whose key another job holds by now stays dead and says which; the others of the call go."""
+    ids = [add_dead(engine, **keyed(key, held=False)) for key in ("a", "b", "c")]
+    holder = add_job(engine, **keyed("b"))
+    plain = add_dead(engine)
+    answers = redrive_and_commit(engine, [*ids, plain])
+    reason = f"key held by job {holder}"
+    assert [(answer.landed, answer.reason) for answer in answers] == [
+        (True, None),
+        (False, reason),
+        (True, None),
+        (True, None),
+    ]
+    row = read_job(engine, ids[1])
+    assert (row.status, row.reason, row.unique_key) == ("dead", reason, None)
+
+
+def test_two_jobs_of_one_key(engine: Engine) -> None:
+    """Of two finished jobs with the same key one may come back."""
+    first, second = (add_dead(engine, **keyed("key", held=False)) for _ in range(2))
+    answers = redrive_and_commit(engine, [second, first])
+    assert answers == [
+        Redriven(second, landed=True),
+        Redriven(first, landed=False, reason=f"key held by job {second}"),
+    ]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_key_that_is_being_taken(engine: Engine, *, commit: bool) -> None:
+    """While another transaction takes the key the redrive waits: its commit stops the job, its rollback lets it go."""
+    job_id = add_dead(engine, **keyed("key", held=False))
+    with engine.connect() as producer:
+        transaction = producer.begin()
+        holder = insert_job(producer, **keyed("key"))
+        thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
+        with engine.connect() as watcher:
+            wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="the redrive waits for the key")
+        transaction.commit() if commit else transaction.rollback()
+        thread.join()
+    reason = f"key held by job {holder}" if commit else None
+    assert answers == [[Redriven(job_id, landed=not commit, reason=reason)]]
+
+
+def test_two_redrives_at_once(engine: Engine) -> None:
+    """The second of two people waits for the first one's commit and then does nothing."""
+    job_id = add_dead(engine)
+    with engine.begin() as first:
+        assert redrive(first, [job_id]) == [Redriven(job_id, landed=True)]
+        thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
+        with engine.connect() as watcher:
+            wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="the second waits for the row")
+    thread.join()
+    reason = "the job is ready, neither dead nor cancelled"
+    assert answers == [[Redriven(job_id, landed=False, reason=reason)]]
+
+
+def test_the_caller_decides(engine: Engine) -> None:
+    """Nothing is committed for the caller: a rollback undoes the redrive, held keys included."""
+    plain, blocked = add_dead(engine), add_dead(engine, **keyed("key", held=False))
+    add_job(engine, **keyed("key"))
+    before = [read_job(engine, job_id) for job_id in (plain, blocked)]
+    with engine.connect() as connection:
+        redrive(connection, [plain, blocked])
+        connection.rollback()
+    assert [read_job(engine, job_id) for job_id in (plain, blocked)] == before
+
+
+def test_in_a_session(engine: Engine) -> None:
+    """A Session's own Job objects show the redrive at their next read, and other work of the transaction survives."""
+    job_id, blocked = add_dead(engine), add_dead(engine, **keyed("key", held=False))
+    add_job(engine, **keyed("key"))
+    with Session(engine) as session, session.begin():
+        job = session.get_one(Job, job_id)
+        assert job.status == "dead"
+        added = insert_job(session.connection())
+        assert [answer.landed for answer in redrive(session, [job_id, blocked])] == [True, False]
+        assert job.status == "ready"
+    assert read_job(engine, added).status == "ready"
+
+
+def test_on_an_autocommit_connection(engine: Engine) -> None:
+    """Without a transaction each job goes by itself; a held key is answered all the same."""
+    free, blocked = (add_dead(engine, **keyed(key, held=False)) for key in ("a", "b"))
+    holder = add_job(engine, **keyed("b"))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        assert redrive(connection, [free, blocked]) == [
+            Redriven(free, landed=True),
+            Redriven(blocked, landed=False, reason=f"key held by job {holder}"),
+        ]
+
+
+def test_a_stricter_isolation_passes_its_error_on(engine: Engine) -> None:
+    """Under REPEATABLE READ a job that somebody changed meanwhile is a serialization failure, as for any UPDATE."""
+    job_id = add_dead(engine)
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        connection.execute(select(jobs.c.id))
+        redrive_and_commit(engine, [job_id])
+        with pytest.raises(OperationalError, match="could not serialize"):
+            redrive(connection, [job_id])
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+@pytest.mark.parametrize("level", ["READ COMMITTED", "AUTOCOMMIT"])
+def test_from_async_code(engine: Engine, driver: str, level: str) -> None:
+    """The same verb through run_sync: no second implementation for async callers."""
+    free, blocked = (add_dead(engine, **keyed(key, held=False)) for key in ("a", "b"))
+    holder = add_job(engine, **keyed("b"))
+
+    async def call() -> list[Redriven]:
+        url = engine.url.set(drivername=f"postgresql+{driver}")
+        async_engine = create_async_engine(url, isolation_level=level)
+        async with async_engine.begin() as connection:
+            answers = await connection.run_sync(redrive, [free, blocked])
+        await async_engine.dispose()
+        return answers
+
+    assert [answer.reason for answer in asyncio.run(call())] == [None, f"key held by job {holder}"]
+    assert [read_job(engine, job_id).status for job_id in (free, blocked)] == ["ready", "dead"]

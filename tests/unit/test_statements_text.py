@@ -1,0 +1,120 @@
+"""The text of the statements: what must stand in it, and what must never."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.sql.expression import ClauseElement
+
+from sa_jobqueue.queries import expired, held, schema
+from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
+
+BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
+STATEMENTS: list[Callable[[], Any]] = [
+    *BATCHES,
+    claim.claim,
+    settle.release_claim,
+    redrive.candidates,
+    redrive.redrive,
+    redrive.key_is_held,
+    expired.expired,
+    held.owners,
+    schema.comment,
+]
+
+
+def text_of(statement: ClauseElement) -> str:
+    return re.sub(r"\s+", " ", str(statement.compile(dialect=psycopg.dialect())))
+
+
+def test_claim() -> None:
+    """The claim, word for word: one branch per queue and priority, both limited, ids by an array sub-select."""
+    assert text_of(claim.claim()) == (
+        "UPDATE jobqueue_jobs SET status='running', attempts=(jobqueue_jobs.attempts + 1), "
+        "lease_token=CAST(%(token)s::UUID AS UUID), "
+        "lease_until=(statement_timestamp() + CAST(%(lease)s::INTERVAL AS INTERVAL)), "
+        "leased_by=CAST(%(runner)s::VARCHAR AS TEXT), updated_at=statement_timestamp() "
+        "WHERE jobqueue_jobs.id = ANY (ARRAY((SELECT taken.id "
+        "FROM unnest(CAST(%(queues)s::TEXT[] AS TEXT[]), CAST(%(quotas)s::INTEGER[] AS INTEGER[])) "
+        "AS wanted(queue, quota) JOIN LATERAL (SELECT due.id AS id "
+        "FROM generate_series(0, 9) AS level(priority) JOIN LATERAL (SELECT job.id AS id "
+        "FROM jobqueue_jobs AS job WHERE job.status = 'ready' AND job.queue = wanted.queue "
+        "AND job.priority = level.priority AND job.kind = ANY (CAST(%(kinds)s::TEXT[] AS TEXT[])) "
+        "AND job.run_at <= statement_timestamp() ORDER BY job.run_at, job.id "
+        "LIMIT wanted.quota FOR UPDATE SKIP LOCKED) AS due ON true "
+        "LIMIT wanted.quota) AS taken ON true))) RETURNING "
+        "jobqueue_jobs.id, jobqueue_jobs.kind, jobqueue_jobs.queue, jobqueue_jobs.payload, "
+        "jobqueue_jobs.payload_version, jobqueue_jobs.priority, jobqueue_jobs.attempts, jobqueue_jobs.returned, "
+        "jobqueue_jobs.max_attempts, jobqueue_jobs.run_at, jobqueue_jobs.created_at, jobqueue_jobs.idempotency_key, "
+        "coalesce(jobqueue_jobs.expires_at <= statement_timestamp(), false) AS expired"
+    )
+
+
+@pytest.mark.parametrize("build", BATCHES)
+def test_batches_take_their_rows_by_id_and_token(build: Callable[[], Any]) -> None:
+    """Id and token, in id order, skipping what is locked: nothing waits for a row, nothing relies on the id alone."""
+    text = text_of(build())
+    assert re.match(r"WITH held AS MATERIALIZED \(SELECT job\.id AS id, batch\.position AS position", text)
+    cte, update = text.split(" UPDATE jobqueue_jobs ")
+    assert "ON job.id = batch.id AND job.lease_token = batch.token" in cte
+    assert cte.endswith("ORDER BY job.id FOR NO KEY UPDATE OF job SKIP LOCKED)")
+    assert "FROM held WHERE jobqueue_jobs.id = held.id RETURNING held.position" in update
+
+
+@pytest.mark.parametrize("build", BATCHES)
+def test_no_guard_names_the_status(build: Callable[[], Any]) -> None:
+    """Beside a token a status test makes the planner walk the index of running jobs for every id."""
+    text = text_of(build())
+    assert "job.status" not in text
+    assert "WHERE jobqueue_jobs.status" not in text
+
+
+def test_only_a_completion_needs_the_lease() -> None:
+    """The completion proves its lease, the rescue that it is past; the other verbs go by the token alone."""
+    tests = {
+        statement.__name__: re.findall(r"job\.lease_until ([<>]) statement_timestamp", text_of(statement()))
+        for statement in BATCHES
+    }
+    expected = {"complete": [">"], "rescue": ["<"]}
+    assert tests == {statement.__name__: expected.get(statement.__name__, []) for statement in BATCHES}
+
+
+def test_only_settlements_leave_their_token() -> None:
+    """settled_token tells after a lost answer which write landed: no renewal, rescue or redrive may touch it."""
+    stamped = {
+        build.__name__
+        for build in STATEMENTS
+        if "settled_token=jobqueue_jobs.lease_token" in text_of(build())
+    }
+    assert stamped == {"complete", "retry", "snooze", "discard", "release", "abort", "release_claim"}
+    others = [text_of(build()) for build in STATEMENTS if build.__name__ not in stamped]
+    assert not [text for text in others if re.search(r"settled_token\s*=", text)]
+
+
+@pytest.mark.parametrize("build", STATEMENTS)
+def test_statuses_and_clock(build: Callable[[], Any]) -> None:
+    """Statuses stand in the text, where partial indexes are matched; the clock is the statement's, never now()."""
+    statement = build()
+    text = text_of(statement)
+    compiled = statement.compile(dialect=psycopg.dialect())
+    assert not {"ready", "running", "done", "dead", "cancelled"} & set(map(str, compiled.params.values()))
+    assert "now()" not in text
+    assert "CURRENT_TIMESTAMP" not in text.upper()
+
+
+@pytest.mark.parametrize("build", STATEMENTS)
+def test_every_parameter_is_cast(build: Callable[[], Any]) -> None:
+    """Each driver sends a list or a NULL in its own way: the text itself says the type."""
+    text = str(build().compile(dialect=postgresql.dialect()))
+    assert len(re.findall(r"CAST\(%\(\w+\)s(?:::\w+(?:\[\])?)? AS \w", text)) == text.count("%(")
+
+
+@pytest.mark.parametrize("build", STATEMENTS)
+def test_statements_are_built_once(build: Callable[[], Any]) -> None:
+    """SQLAlchemy's cache of compiled statements works fastest on the same object."""
+    assert build() is build()
