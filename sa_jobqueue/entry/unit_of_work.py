@@ -98,10 +98,9 @@ def _value(session: Session, placeholder: Ref) -> Any:
     if isinstance(target, Job):
         if state.pending and state.session is session:
             raise _NotYetError  # whatever id it shows is that of a row it stood for earlier
+        # It may be outside the session, where another object stands for its row.
         if target.enqueued is not None:
-            return (
-                target.enqueued.id
-            )  # it may be outside the session, where another object stands for its row
+            return target.enqueued.id
     if state.session is not session or state.deleted or target in session.deleted:
         raise EnqueueError(
             f"a payload has ref({type(target).__name__}), and that object is not in the session of the job, or is "
