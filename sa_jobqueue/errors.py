@@ -5,7 +5,8 @@
     │   └── SchemaVersionError  the database lacks the tables, or has older ones than this release needs
     ├── EnqueueError            a job that can't be added to this session or connection
     ├── UnfencedWriteError      an ORM change of a stored Job (names the verb to use instead)
-    └── PayloadError            a stored payload that doesn't fit its handler
+    ├── PayloadError            a stored payload that doesn't fit its handler
+    └── LeaseLostError          this run of a job doesn't own it any more: nothing it writes can land
 
 Bad arguments raise plain `ValueError` or `TypeError`, as everywhere in Python, before any SQL is sent.
 What a handler may *return or raise on purpose* is in `outcomes`; it is no error.
@@ -41,3 +42,7 @@ class UnfencedWriteError(JobQueueError):
 
 class PayloadError(JobQueueError):
     """A stored payload doesn't fit the signature of the handler that is registered for its kind."""
+
+
+class LeaseLostError(JobQueueError):
+    """This run of a job doesn't own it any more; nothing it writes to the job can land."""

@@ -159,7 +159,6 @@ class Job(Base):
 
 metadata: MetaData = Base.metadata
 jobs: Table = Job.metadata.tables["jobqueue_jobs"]
-
 # Every job is updated at least twice: vacuum by row count, not by a share of a growing history. A statement of its own,
 # since SQLAlchemy 2.0 knows no storage parameters of a Table.
 event.listen(

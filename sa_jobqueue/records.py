@@ -5,13 +5,14 @@ Frozen, free of sessions and connections, safe to pickle. No logic beyond readin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -22,6 +23,7 @@ KeyScope = Literal["row", "unfinished"]
 DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 5
+DEFAULT_PAYLOAD_VERSION = 1
 HIGHEST_PRIORITY, LOWEST_PRIORITY = 0, 9
 
 
@@ -46,9 +48,9 @@ class NewJob:
     """One row to insert, checked and complete: the payload is JSON text, times are aware."""
 
     kind: str
-    payload: str
+    payload: str = field(repr=False)
     queue: str = DEFAULT_QUEUE
-    payload_version: int = 1
+    payload_version: int = DEFAULT_PAYLOAD_VERSION
     priority: int = DEFAULT_PRIORITY
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     run_at: datetime | None = None
@@ -62,6 +64,19 @@ class NewJob:
     def unique_key(self) -> str | None:
         """The value that the unique index guards."""
         return self.idempotency_key
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """The store's answer for one `NewJob`.
+
+    `values` holds columns of the row by name: of a created one those that the database chose, of an existing one all
+    but the large ones; of the second job with one key in the same call those of the first.
+    """
+
+    id: int
+    created: bool
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +188,21 @@ class Rescued:
     attempts: int
     status: JobStatus
     leased_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerCall:
+    """A call of a registered handler, not yet enqueued: `handler.call(...)` makes it, `enqueue()` takes it.
+
+    `payload` holds the arguments that were given; `priority` None leaves it to the table's default.
+    """
+
+    kind: str
+    payload: Any
+    queue: str
+    max_attempts: int
+    priority: int | None
+    payload_version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def interval(name: str) -> ColumnElement[Any]:
     return cast(bindparam(name, type_=INTERVAL), INTERVAL)
 
 
-def array(name: str, item: type[TypeEngine[Any]]) -> ColumnElement[Any]:
+def array(name: str, item: type[TypeEngine[Any]] | TypeEngine[Any]) -> ColumnElement[Any]:
     """An array parameter, cast in the text: an empty or all-NULL list has no type of its own."""
     kind: ARRAY[Any] = ARRAY(item, dimensions=1)
     return cast(bindparam(name, type_=kind), kind)

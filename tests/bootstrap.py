@@ -21,7 +21,6 @@ from typing import Iterator, NoReturn, Sequence  # noqa: UP035 - readable by old
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
-INSTALLING = "installing"
 
 
 class BootstrapError(Exception):
@@ -86,9 +85,14 @@ def replace_process(command: Sequence[str], folder: Path | None = None) -> NoRet
 
 
 def _wanted(root: Path, extras: Sequence[str], constraints: Sequence[str]) -> dict:
+    """`place` decides whether an environment can be kept, `project` whether something is to be installed in it."""
     project = (root / "pyproject.toml").read_bytes()
-    key = [str(root), sys.version.split()[0], hashlib.sha256(project).hexdigest(), sorted(constraints)]
-    return {"key": key, "extras": sorted(_expand(project.decode(), extras)), "constraints": list(constraints)}
+    return {
+        "place": [str(root), "{}.{}".format(*sys.version_info), *constraints],
+        "project": hashlib.sha256(project).hexdigest(),
+        "extras": sorted(_expand(project.decode(), extras)),
+        "constraints": list(constraints),
+    }
 
 
 def _expand(project: str, extras: Sequence[str]) -> set[str]:
@@ -109,7 +113,7 @@ def _expand(project: str, extras: Sequence[str]) -> set[str]:
 
 
 def _stamp(folder: Path) -> dict | None:
-    """What is installed; None when nobody of us worked here, an empty one when an installation broke off."""
+    """What is installed: None when we never worked here, nothing but `ours` when an installation broke off."""
     try:
         return json.loads((folder / "sa-jobqueue.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -120,16 +124,18 @@ def _stamp(folder: Path) -> dict | None:
 
 def _satisfied(folder: Path, wanted: dict) -> bool:
     stamp = _stamp(folder) or {}
-    same = stamp.get("key") == wanted["key"] and set(wanted["extras"]) <= set(stamp.get("extras", ()))
+    same = all(stamp.get(word) == wanted[word] for word in ("place", "project")) and set(
+        wanted["extras"]
+    ) <= set(stamp.get("extras", ()))
     return same and _python_of(folder).exists()
 
 
 def _install(root: Path, folder: Path, wanted: dict) -> None:
     stamp = _stamp(folder)
     ours = not folder.exists() if stamp is None else stamp.get("ours", True)
-    same_key = bool(stamp) and stamp["key"] == wanted["key"]
-    keep = folder.exists() and (same_key or not ours)
-    extras = sorted({*wanted["extras"], *(stamp["extras"] if same_key else ())})
+    same_place = bool(stamp) and stamp.get("place") == wanted["place"] and _python_of(folder).exists()
+    keep = folder.exists() and (same_place or not ours)
+    extras = sorted({*wanted["extras"], *(stamp["extras"] if same_place else ())})
     began = time.monotonic()
     verb = "completing" if keep else "creating"
     print(f"{verb} {folder.name} (Python {sys.version.split()[0]}) ... ", end="", flush=True)
@@ -138,14 +144,14 @@ def _install(root: Path, folder: Path, wanted: dict) -> None:
             shutil.rmtree(str(folder), ignore_errors=True)
             folder.mkdir()
         if ours:
-            _write_stamp(folder, {"key": INSTALLING, "extras": [], "ours": True})
+            _write_stamp(folder, {"ours": True})
         if not keep:
             _create(folder)
         _run_pip(root, folder, [f"{root}[{','.join(extras)}]", *wanted["constraints"]])
     except BaseException:
         print("failed", flush=True)
         raise
-    _write_stamp(folder, {"key": wanted["key"], "extras": extras, "ours": ours})
+    _write_stamp(folder, {**wanted, "extras": extras, "ours": ours})
     print(f"done in {time.monotonic() - began:.0f} s", flush=True)
 
 
@@ -178,8 +184,6 @@ def pip_advice(output: str, log: Path) -> str:
     """The last lines of pip's output and what to do about them."""
     if re.search(r"No space left on device", output):
         cure = "The disk is full: free some space and start again."
-    elif re.search(r"Permission denied|not writable", output):
-        cure = f"Something is not writable for the user {getpass.getuser()}: see the path above."
     elif "No module named pip" in output:
         cure = f"That environment has no pip. Move it away and start again: mv {log.parent} {log.parent}.old"
     elif re.search(
@@ -189,6 +193,8 @@ def pip_advice(output: str, log: Path) -> str:
             "Usually pip can't reach a package index: check the network, the proxy (HTTPS_PROXY) and `pip config list`."
             " Without a network: PIP_NO_INDEX=1 PIP_FIND_LINKS=<folder of wheels>."
         )
+    elif "Permission denied" in output:
+        cure = f"Something is not writable for the user {getpass.getuser()}: see the path above."
     else:
         cure = "Start again when the cause is gone."
     return f"pip could not install the project:\n{_end_of(output)}\n{cure}\nThe whole output is in {log}"

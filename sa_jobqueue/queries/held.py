@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, any_, select
 
@@ -11,13 +11,17 @@ from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import array, moment
 
 if TYPE_CHECKING:
-    from sqlalchemy import Executable
+    from sqlalchemy import Select
 
 
 @cache
-def owners() -> Executable:
-    """Id, lease token and whether the lease is past, for `ids`; a job that is gone has no row."""
+def owners() -> Select[*tuple[Any, ...]]:
+    """Id, status, lease token, last settling token and whether the lease is past, for `ids`; gone jobs have no row."""
     schema_in_use()
-    return select(jobs.c.id, jobs.c.lease_token, (jobs.c.lease_until <= moment()).label("past")).where(
-        jobs.c.id == any_(array("ids", BigInteger))
-    )
+    return select(
+        jobs.c.id,
+        jobs.c.status,
+        jobs.c.lease_token,
+        jobs.c.settled_token,
+        (jobs.c.lease_until <= moment()).label("past"),
+    ).where(jobs.c.id == any_(array("ids", BigInteger)))

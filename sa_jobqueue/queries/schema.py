@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Text, bindparam, cast, func, select
 
@@ -12,13 +12,13 @@ from sa_jobqueue.models import SCHEMA_COMMENT, jobs, schema_in_use
 from sa_jobqueue.sql import word
 
 if TYPE_CHECKING:
-    from sqlalchemy import Executable
+    from sqlalchemy import Select
 
 _VERSION = re.compile(SCHEMA_COMMENT.format(version=r"(\d+)"))
 
 
 @cache
-def comment() -> Executable:
+def comment() -> Select[*tuple[Any, ...]]:
     """The comment on the job table, NULL without table: to_regclass aborts nobody's transaction, a missing table would."""
     schema_in_use()
     parts = [part for part in (jobs.schema, jobs.name) if part is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
@@ -29,10 +29,11 @@ from sa_jobqueue.sql import array, interval, moment, number, status
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import SelectBase, Update
+    from sqlalchemy import Select
+    from sqlalchemy.sql.dml import ReturningUpdate
 
 
-def _chosen() -> SelectBase:
+def _chosen() -> Select[*tuple[Any, ...]]:
     """The ids to take: at most a queue's quota from each queue, by priority, due time and id; no more rows are locked."""
     wanted = (
         func.unnest(array("queues", Text), array("quotas", Integer))
@@ -72,7 +73,7 @@ def _chosen() -> SelectBase:
 
 
 @cache
-def claim() -> Update:
+def claim() -> ReturningUpdate[*tuple[Any, ...]]:
     """Takes due jobs of the given kinds from the given queues.
 
     Parameters: `queues` and `quotas` (parallel arrays), `kinds`, `token`, `lease`, `runner`. The answer has no order.

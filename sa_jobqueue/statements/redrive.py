@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Text, any_, bindparam, case, cast, false, func, null, select, update
 
@@ -12,11 +12,12 @@ from sa_jobqueue.sql import array, moment, status, word
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 
 if TYPE_CHECKING:
-    from sqlalchemy import Executable, Update
+    from sqlalchemy import Select
+    from sqlalchemy.sql.dml import ReturningUpdate
 
 
 @cache
-def candidates() -> Executable:
+def candidates() -> Select[*tuple[Any, ...]]:
     """Locks the rows of `ids` in id order and tells their status and whether they have a key to take again."""
     schema_in_use()
     gone = (jobs.c.key_scope == word("unfinished")) & jobs.c.unique_key.is_(None)
@@ -29,7 +30,7 @@ def candidates() -> Executable:
 
 
 @cache
-def redrive() -> Update:
+def redrive() -> ReturningUpdate[*tuple[Any, ...]]:
     """Dead or cancelled to ready, for `ids`. A key that somebody holds by now raises a unique violation.
 
     Due no earlier than now: old jobs queue up behind the ones that are waiting, and a later time of its own is kept.
@@ -60,7 +61,7 @@ def redrive() -> Update:
 
 
 @cache
-def key_is_held() -> Update:
+def key_is_held() -> ReturningUpdate[*tuple[Any, ...]]:
     """Writes down on the job `id` which job holds its key; no row when nobody does any more."""
     schema_in_use()
     holder = jobs.alias("holder")

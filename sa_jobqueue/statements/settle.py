@@ -30,10 +30,13 @@ from sa_jobqueue.states import JobStatus, Verb
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sqlalchemy import CTE, ColumnElement, Update
+    from sqlalchemy import CTE, ColumnElement
+    from sqlalchemy.sql.dml import ReturningUpdate
+
+    Statement = ReturningUpdate[*tuple[Any, ...]]
 
 
-def _settle(mine: CTE, values: Mapping[str, Any]) -> Update:
+def _settle(mine: CTE, values: Mapping[str, Any]) -> Statement:
     return (
         update(jobs)
         .where(jobs.c.id == mine.c.id)
@@ -55,7 +58,7 @@ def _later(delay: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 @cache
-def complete() -> Update:
+def complete() -> Statement:
     """To done, unless the lease is past. Parameters: `ids`, `tokens`, `result_texts` (JSON or NULL).
 
     A result above MAX_RESULT_BYTES does not stop the completion; in its place stands
@@ -77,7 +80,7 @@ def complete() -> Update:
 
 
 @cache
-def retry() -> Update:
+def retry() -> Statement:
     """To ready after a delay, to dead when no attempt is left. Parameters: `ids`, `tokens`, `delays`, `error_texts`."""
     schema_in_use()
     mine = held(delay=INTERVAL, error_text=Text)
@@ -91,7 +94,7 @@ def retry() -> Update:
 
 
 @cache
-def snooze() -> Update:
+def snooze() -> Statement:
     """To ready after a delay, the attempt given back. Parameters: `ids`, `tokens`, `delays`."""
     schema_in_use()
     mine = held(delay=INTERVAL)
@@ -105,7 +108,7 @@ def snooze() -> Update:
 
 
 @cache
-def release() -> Update:
+def release() -> Statement:
     """Back to ready at its old place, the attempt given back: claimed, never begun. Parameters: `ids`, `tokens`."""
     schema_in_use()
     return _settle(
@@ -118,7 +121,7 @@ def release() -> Update:
 
 
 @cache
-def discard() -> Update:
+def discard() -> Statement:
     """To dead with a reason. Parameters: `ids`, `tokens`, `reason_texts`, `error_texts`."""
     schema_in_use()
     mine = held(reason_text=Text, error_text=Text)
@@ -138,7 +141,7 @@ def discard() -> Update:
 
 
 @cache
-def abort() -> Update:
+def abort() -> Statement:
     """To cancelled with a reason: on request, or claimed past `expires_at`. Parameters: `ids`, `tokens`, `reason_texts`."""
     schema_in_use()
     mine = held(reason_text=Text)
@@ -155,7 +158,7 @@ def abort() -> Update:
 
 
 @cache
-def release_claim() -> Update:
+def release_claim() -> Statement:
     """Gives back all that one claim took, by its `token` alone: its answer was lost, the ids are unknown.
 
     The attempts are given back only while fewer than `max_attempts` have been: a job whose answer always breaks the
@@ -189,7 +192,7 @@ def release_claim() -> Update:
 
 
 #: Every settling verb, its statement, and the fields of a Settlement that it takes (parameter name, field).
-SETTLING: Mapping[Verb, tuple[Callable[[], Update], tuple[tuple[str, str], ...]]] = {
+SETTLING: Mapping[Verb, tuple[Callable[[], Statement], tuple[tuple[str, str], ...]]] = {
     Verb.COMPLETE: (complete, (("result_texts", "result"),)),
     Verb.RETRY: (retry, (("delays", "delay"), ("error_texts", "error"))),
     Verb.SNOOZE: (snooze, (("delays", "delay"),)),

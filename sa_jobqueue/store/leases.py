@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from sa_jobqueue.errors import SchemaVersionError
 from sa_jobqueue.models import SCHEMA_VERSION, schema_in_use
-from sa_jobqueue.queries import expired, schema
+from sa_jobqueue.queries import expired, schema, unknown
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
 from sa_jobqueue.statements import claim, renew, rescue, settle
+from sa_jobqueue.states import Verb
 from sa_jobqueue.store.own_connection import OwnConnection
 from sa_jobqueue.store.reconcile import STATUSES, misses
 from sa_jobqueue.store.settling import settle_all
@@ -100,23 +101,24 @@ class Store:
                 Renewed(job_id, token, Landing.LANDED, landed[position])
                 for position, (job_id, token) in enumerate(held, 1)
             ]
-        missing = misses(
-            self._connection, [pair for position, pair in enumerate(held, 1) if position not in landed]
-        )
+        missed = [pair for position, pair in enumerate(held, 1) if position not in landed]
+        missing = misses(self._connection, missed, verb=Verb.RENEW)
         return [
             Renewed(job_id, token, Landing.LANDED, landed[position])
             if position in landed
-            else Renewed(job_id, token, missing[job_id, token])
+            else Renewed(job_id, token, missing[job_id, token].landing)
             for position, (job_id, token) in enumerate(held, 1)
         ]
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+    def settle(self, settlements: Sequence[Settlement], *, again: bool = False) -> list[Settled]:
         """Write outcomes, one statement per verb, answers in the order given.
 
+        `again` says that these were sent before and the answer was lost: a write of the same token that has landed
+        since then counts as this one, if it was a completion for a completion or another verb for another verb.
         A settlement that the database can't take (a text that it can't store) does not hold back its neighbours: it is
         written in a reduced form and says so in `fault`.
         """
-        return settle_all(self._connection, settlements)
+        return settle_all(self._connection, settlements, again=again)
 
     def expired_leases(self, *, lease: timedelta, margin: timedelta, limit: int) -> list[ExpiredLease]:
         """Running jobs whose lease is past by more than `margin`, the longest past first.
@@ -146,6 +148,11 @@ class Store:
                 Rescued(lease.id, lease.kind, lease.queue, attempts, STATUSES[status], lease.leased_by)
             )
         return rescued
+
+    def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
+        """Due jobs in these queues of other kinds than these: how many of each, over `limit` jobs at most."""
+        parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
+        return dict(map(tuple, self._connection.rows(unknown.unknown_kinds(), parameters)))
 
     def installed_version(self) -> int | None:
         """The version of the queue's tables in this database, None without them."""

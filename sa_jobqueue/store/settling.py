@@ -24,29 +24,34 @@ _OF_ONE_ROW = frozenset({"22", "23", "54", "P0"})
 _LONGEST_REDUCED_DELAY = timedelta(days=1)
 
 
-def settle_all(connection: OwnConnection, settlements: Sequence[Settlement]) -> list[Settled]:
+def settle_all(
+    connection: OwnConnection, settlements: Sequence[Settlement], *, again: bool = False
+) -> list[Settled]:
     """Answers in the order given; grouped by verb, in the order in which the verbs appear."""
     verbs = {settlement.verb for settlement in settlements}
     if len(verbs) == 1:
-        return _settle(connection, next(iter(verbs)), settlements)
+        return _settle(connection, next(iter(verbs)), settlements, again=again)
     answers: dict[int, Settled] = {}
     for verb in dict.fromkeys(settlement.verb for settlement in settlements):
         places = [place for place, settlement in enumerate(settlements) if settlement.verb is verb]
-        settled = _settle(connection, verb, [settlements[place] for place in places])
+        settled = _settle(connection, verb, [settlements[place] for place in places], again=again)
         answers.update(zip(places, settled, strict=True))
     return [answers[place] for place in range(len(settlements))]
 
 
-def _settle(connection: OwnConnection, verb: Verb, batch: Sequence[Settlement]) -> list[Settled]:
+def _settle(
+    connection: OwnConnection, verb: Verb, batch: Sequence[Settlement], *, again: bool
+) -> list[Settled]:
     try:
-        return _write(connection, verb, batch)
+        return _write(connection, verb, batch, again=again)
     except (DBAPIError, UnicodeError, OverflowError) as error:
         if not _of_one_row(error):
             raise
         if len(batch) == 1:
-            return [_settle_reduced(connection, batch[0], error)]
+            return [_settle_reduced(connection, batch[0], error, again=again)]
     middle = len(batch) // 2
-    return _settle(connection, verb, batch[:middle]) + _settle(connection, verb, batch[middle:])
+    halves = batch[:middle], batch[middle:]
+    return [settled for half in halves for settled in _settle(connection, verb, half, again=again)]
 
 
 def _of_one_row(error: Exception) -> bool:
@@ -59,7 +64,9 @@ def _of_one_row(error: Exception) -> bool:
     return sqlstate[:2] in _OF_ONE_ROW
 
 
-def _write(connection: OwnConnection, verb: Verb, batch: Sequence[Settlement]) -> list[Settled]:
+def _write(
+    connection: OwnConnection, verb: Verb, batch: Sequence[Settlement], *, again: bool
+) -> list[Settled]:
     if verb not in SETTLING:
         raise ValueError(
             f"settle: {verb} is no way to let a running job go, use one of {', '.join(SETTLING)}"
@@ -79,24 +86,23 @@ def _write(connection: OwnConnection, verb: Verb, batch: Sequence[Settlement]) -
             Settled(settlement.id, settlement.token, Landing.LANDED, STATUSES[landed[position]])
             for position, settlement in enumerate(batch, 1)
         ]
-    missing = misses(
-        connection,
-        [
-            (settlement.id, settlement.token)
-            for position, settlement in enumerate(batch, 1)
-            if position not in landed
-        ],
-        needs_lease=verb is Verb.COMPLETE,
-    )
+    missed = [
+        (settlement.id, settlement.token)
+        for position, settlement in enumerate(batch, 1)
+        if position not in landed
+    ]
+    missing = misses(connection, missed, verb=verb, again=again)
     return [
         Settled(settlement.id, settlement.token, Landing.LANDED, STATUSES[landed[position]])
         if position in landed
-        else Settled(settlement.id, settlement.token, missing[settlement.id, settlement.token])
+        else missing[settlement.id, settlement.token]
         for position, settlement in enumerate(batch, 1)
     ]
 
 
-def _settle_reduced(connection: OwnConnection, settlement: Settlement, error: Exception) -> Settled:
+def _settle_reduced(
+    connection: OwnConnection, settlement: Settlement, error: Exception, *, again: bool
+) -> Settled:
     """The same outcome without what the caller's text or duration may have broken, so that the job comes to rest."""
     # The error's own text may quote the value that can't be stored, so only its type goes into the row.
     fault = type(error).__name__
@@ -109,10 +115,10 @@ def _settle_reduced(connection: OwnConnection, settlement: Settlement, error: Ex
         result=None,
     )
     try:
-        (settled,) = _write(connection, settlement.verb, [reduced])
-    except DBAPIError as again:
-        if not _of_one_row(again):
+        (settled,) = _write(connection, settlement.verb, [reduced], again=again)
+    except DBAPIError as second:
+        if not _of_one_row(second):
             raise
         # A trigger or a constraint of somebody else's: still ours, to be tried again until the lease decides.
-        return Settled(settlement.id, settlement.token, Landing.BUSY, fault=type(again).__name__)
+        return Settled(settlement.id, settlement.token, Landing.BUSY, fault=type(second).__name__)
     return replace(settled, fault=fault)

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from sa_jobqueue.testing._binaries import Binaries
 from sa_jobqueue.testing.server import PostgresUnavailableError
 
 LONGEST_FOLDER = 60  # a socket's path, with our names in it, must stay below 104 bytes
@@ -63,11 +64,11 @@ def parent_folder(account: Account) -> Path:
     )
 
 
-def reachable(programs: Path, copy: Path, account: Account) -> Path:
-    """The programs, or a copy of them when that user can't reach them (an environment below /root)."""
+def reachable(binaries: Binaries, copy: Path, account: Account) -> Path:
+    """The folder of programs, or a copy of it when that account can't reach it (an environment below /root)."""
     try:
         answer = subprocess.run(
-            [programs / "initdb", "--version"],
+            [binaries.folder / "initdb", "--version"],
             cwd="/",
             capture_output=True,
             check=False,
@@ -76,13 +77,20 @@ def reachable(programs: Path, copy: Path, account: Account) -> Path:
             extra_groups=account.extra_groups,
         )
         if answer.returncode == 0:
-            return programs
+            return binaries.folder
     except PermissionError:
         pass
-    for name in ("bin", "lib", "share"):
-        if (programs.parent / name).is_dir():
-            shutil.copytree(programs.parent / name, copy / name, symlinks=True)
+    # Programs find their libraries by paths relative to themselves: what is copied keeps its shape.
+    package = binaries.package
+    if package is not None:
+        top, parts = package.parent, [package, package.with_name(f"{package.name}.libs")]
+    else:
+        top = binaries.folder.parent
+        parts = [top / name for name in ("bin", "lib", "share")]
+    for part in parts:
+        if part.is_dir():
+            shutil.copytree(part, copy / part.name, symlinks=True)
     for path in (copy, *copy.rglob("*")):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | (0o055 if path.stat().st_mode & 0o100 else 0o044))
-    return copy / programs.name
+    return copy / binaries.folder.relative_to(top)

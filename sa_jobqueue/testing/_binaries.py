@@ -32,6 +32,8 @@ class Binaries:
     folder: Path
     version: str
     origin: str
+    package: Path | None = None
+    """The Python package that holds them: their libraries lie beside it."""
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -60,7 +62,8 @@ def wheel_binaries() -> list[Binaries]:
         spec = importlib.util.find_spec(name)
         for place in (spec.submodule_search_locations or ()) if spec else ():
             folders = sorted(initdb.parent for initdb in Path(place).glob("**/bin/initdb"))
-            found.extend(binaries for folder in folders if (binaries := _look(folder, f"package {name}")))
+            looks = (_look(folder, f"package {name}", Path(place)) for folder in folders)
+            found.extend(binaries for binaries in looks if binaries)
     return found
 
 
@@ -76,7 +79,7 @@ def _candidates() -> Iterator[Path]:
             yield Path(folder)
 
 
-def _look(folder: Path, origin: str) -> Binaries | None:
+def _look(folder: Path, origin: str, package: Path | None = None) -> Binaries | None:
     if not os.access(folder / "postgres", os.X_OK):
         return None
     real = (folder / "postgres").resolve().parent  # PATH often holds links into the versioned folder
@@ -91,4 +94,4 @@ def _look(folder: Path, origin: str) -> Binaries | None:
     except OSError:  # programs of another architecture
         return None
     version = re.search(r"\(PostgreSQL\) (\d+\S*)", answer.stdout)
-    return Binaries(folder=folder, version=version[1], origin=origin) if version else None
+    return Binaries(folder, version[1], origin, package) if version else None

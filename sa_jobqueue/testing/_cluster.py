@@ -49,6 +49,7 @@ class Cluster(PostgresServer):
         self._tcp = tcp
         self._account = current_account()
         self._folder: Path | None = None
+        self._binaries = binaries
         self._programs = binaries.folder
         self._server: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -126,7 +127,7 @@ class Cluster(PostgresServer):
                 os.chown(folder / name, self._account.user, self._account.group)
         if self._account.user is not None:
             folder.chmod(0o711)
-            self._programs = reachable(self._programs, folder / "programs", self._account)
+            self._programs = reachable(self._binaries, folder / "programs", self._account)
         self._run("initdb", "-D", str(folder / "data"), *_INITDB, *_ACCESS).wait()
         if not (folder / "data" / "PG_VERSION").exists():
             raise self._failure("initdb failed")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,9 +91,19 @@ class ContainerServer(PostgresServer):
 
 def docker_trouble() -> str | None:
     """Why no container can be started; None when Docker answers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # a failed client leaves its socket to the collector
+        trouble = _ping()
+        gc.collect()
+    return trouble
+
+
+def _ping() -> str | None:
     try:
         _container_class()
-        importlib.import_module("testcontainers.core.docker_client").DockerClient().client.ping()
+        client = importlib.import_module("testcontainers.core.docker_client").DockerClient().client
+        client.ping()
+        client.close()
     except ImportError:
         return "the package testcontainers is not installed"
     except Exception as error:  # requests', urllib3's and docker's own errors

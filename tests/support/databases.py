@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, NullPool, create_engine
 
 from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.testing import PostgresServer, start_postgres
@@ -39,12 +39,13 @@ def template_database(server: PostgresServer) -> Iterator[str]:
     """The name of a database with the newest schema, to copy from. Nobody may stay connected to it."""
     name = new_name()
     server.create_database(name)
-    engine = create_engine(server.url(name))
-    with engine.begin() as connection:
-        migrate_jobqueue(Operations(MigrationContext.configure(connection)), 0, LATEST)
-    engine.dispose()
-    yield name
-    server.drop_database(name)
+    try:
+        engine = create_engine(server.url(name), poolclass=NullPool)
+        with engine.begin() as connection:
+            migrate_jobqueue(Operations(MigrationContext.configure(connection)), 0, LATEST)
+        yield name
+    finally:
+        server.drop_database(name)
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+CLOSING = re.compile(r"(passed|failed|skipped|deselected|collected|errors?|no tests ran).* in [\d.]+s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a step ended; `closing` is the last line of what it said."""
+    """How a step ended; `closing` is pytest's own last line."""
 
     step: Step
     seconds: float
@@ -102,5 +105,7 @@ def _run(step: Step) -> Result:
     passed = process.returncode == 0
     if step.quiet and not passed:
         print("".join(lines), end="", flush=True)
-    closing = next((line.rstrip() for line in reversed(lines) if line.strip()), "said nothing")
+    closing = next(
+        (line.rstrip() for line in reversed(lines) if CLOSING.search(line)), f"{step.name}: broke off"
+    )
     return Result(step, time.monotonic() - began, passed, closing)

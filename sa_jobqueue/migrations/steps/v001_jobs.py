@@ -69,7 +69,7 @@ def upgrade(op: Operations, schema: str | None) -> None:
         schema=schema,
         comment="sa_jobqueue schema version 1",
     )
-    # Not an option of create_table: SQLAlchemy 2.0 knows no storage parameters of a Table.
+    # A statement of its own: tables take storage parameters only since SQLAlchemy 2.1.
     op.execute(
         sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy left its constructor untyped
             "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,"

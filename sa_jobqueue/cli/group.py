@@ -1,0 +1,54 @@
+"""The command `sa-jobqueue` itself: its version, its subcommands, and how it ends."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import traceback
+from importlib import metadata
+from typing import NoReturn
+
+import click
+import sqlalchemy
+
+from sa_jobqueue.cli.exits import EXIT_CODES
+from sa_jobqueue.cli.run import run
+from sa_jobqueue.database import hide_passwords
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if not value:
+        return
+    try:
+        version = metadata.version("sa-jobqueue")
+    except metadata.PackageNotFoundError:
+        version = "(not installed)"
+    click.echo(
+        f"sa-jobqueue {version}, SQLAlchemy {sqlalchemy.__version__}, Python {platform.python_version()}"
+    )
+    ctx.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+def cli() -> None:
+    """Jobs in PostgreSQL, as part of your SQLAlchemy application."""
+
+
+cli.add_command(run)
+
+
+def main() -> NoReturn:
+    """The command `sa-jobqueue`. Always ends the process, with one of the documented exit codes."""
+    try:
+        cli()
+    except Exception:  # shown as Python would, but for passwords
+        sys.stderr.write(hide_passwords(traceback.format_exc()))
+    raise SystemExit(1)

@@ -1,0 +1,49 @@
+"""Values of options: durations and queues as people write them, and options that have a variable each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sa_jobqueue.durations import parse_duration
+from sa_jobqueue.names import check_name
+from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+
+def option(flag: str, **settings: Any) -> Callable[[Any], Any]:
+    """An option that can also be set by `SA_JOBQUEUE_<FLAG>`; its help tells both, and its default."""
+    variable = f"SA_JOBQUEUE_{flag.removeprefix('--').replace('-', '_').upper()}"
+    usual: dict[str, Any] = {"envvar": variable, "show_envvar": True, "show_default": True}
+    return click.option(flag, **usual | settings)
+
+
+def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:
+    """`500ms`, `10s`, `2m` as a timedelta; a number without unit is refused."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def queues(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, int] | None:
+    """`ai:4,default` as {"ai": 4, "default": 10}; None, for all queues, when nothing was given."""
+    if not text:
+        return None
+    chosen: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, number = part.strip().partition(":")
+        try:
+            check_name("queue", name)
+            if name in chosen:
+                raise ValueError(f"queue {name!r} is named twice")
+            if number and not (number.isascii() and number.isdigit()):
+                raise ValueError(f"queue {name!r}: {number!r} is no number")
+        except ValueError as error:
+            raise click.BadParameter(f"{error}; write it as ai:4,default:10", ctx, param) from None
+        chosen[name] = int(number) if number else DEFAULT_CONCURRENCY
+    return chosen

@@ -1,0 +1,194 @@
+"""`sa-jobqueue run module:registry`: options become settings, and trouble one message and an exit code.
+
+What a runner does is `runner`'s business.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from sqlalchemy.exc import OperationalError
+
+from sa_jobqueue import logs
+from sa_jobqueue.cli.exits import (
+    EXIT_CODES,
+    FORCED,
+    HANDED_BACK,
+    CommandError,
+    SchemaError,
+    UnreachableError,
+    exit_hard,
+)
+from sa_jobqueue.cli.options import duration, option, queues
+from sa_jobqueue.database import normalise_url, shown_url
+from sa_jobqueue.durations import format_duration
+from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
+from sa_jobqueue.failures import headline
+from sa_jobqueue.loading import RegistryNotFoundError, load_registry
+from sa_jobqueue.models import configure
+from sa_jobqueue.models import metadata as tables
+from sa_jobqueue.names import check_name, hint
+from sa_jobqueue.runner import Runner, RunnerSettings
+from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import URL
+
+    from sa_jobqueue.logs.formats import LogFormat
+    from sa_jobqueue.registry import Registry
+
+_URL_VARIABLES = ("SA_JOBQUEUE_DATABASE_URL", "DATABASE_URL")
+_DEFAULTS = RunnerSettings()
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("target", metavar="MODULE:REGISTRY")
+@option(
+    "--queues",
+    callback=queues,
+    metavar="NAME:NUMBER,...",
+    help="Queues to serve and how many of their jobs may run at once. Default: every queue that a handler names, "
+    f"{DEFAULT_CONCURRENCY} each.",
+)
+@option(
+    "--lease",
+    callback=duration,
+    metavar="DURATION",
+    default=format_duration(_DEFAULTS.lease),
+    help="How long a claimed job stays this runner's without a renewal: what a crash costs.",
+)
+@option(
+    "--poll-interval",
+    callback=duration,
+    metavar="DURATION",
+    default=format_duration(_DEFAULTS.poll_interval),
+    help="How long an idle runner waits before it looks again.",
+)
+@option(
+    "--rescue-interval",
+    callback=duration,
+    metavar="DURATION",
+    default=format_duration(_DEFAULTS.rescue_interval),
+    help="How often jobs of lost runners are looked for.",
+)
+@option(
+    "--grace",
+    callback=duration,
+    metavar="DURATION",
+    default=format_duration(_DEFAULTS.grace),
+    help="How long running jobs may take after the first signal.",
+)
+@click.option("--burst", is_flag=True, help="Stop when no job is due.")
+@option(
+    "--database-url",
+    envvar=_URL_VARIABLES,
+    metavar="URL",
+    help="The database, as postgresql://user:password@host/name.",
+)
+@option("--schema", help="The schema of the queue's tables. Default: found through search_path.")
+@option("--name", help="This runner's name. Default: host and process.")
+@option("--log-format", type=click.Choice(["console", "json"]), default="console")
+@option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+    default="info",
+)
+@click.pass_context
+def run(
+    ctx: click.Context,
+    *,
+    target: str,
+    queues: dict[str, int] | None,
+    lease: timedelta,
+    poll_interval: timedelta,
+    rescue_interval: timedelta,
+    grace: timedelta,
+    burst: bool,
+    database_url: str | None,
+    schema: str | None,
+    name: str | None,
+    log_format: LogFormat,
+    log_level: str,
+) -> None:
+    """Run the jobs of a registry: `sa-jobqueue run myapp.jobs:jobs`.
+
+    The current folder is importable. A first signal (INT, TERM) stops the runner gracefully, a second one at once.
+    """
+    # Before the application is imported, so that what it logs then is seen.
+    logs.set_up_logging(log_format, log_level, sys.stderr)
+    try:
+        url = normalise_url(_database_url(database_url))
+        if schema:
+            configure(schema=schema)
+        registry = _load(target)
+        if schema and tables.schema != schema:
+            raise ConfigurationError(
+                f"--schema {schema}, but {target} configures {tables.schema!r}: leave out one of the two"
+            )
+        settings = RunnerSettings(
+            queues=_served(registry, queues),
+            lease=lease,
+            poll_interval=poll_interval,
+            rescue_interval=rescue_interval,
+            grace=grace,
+            burst=burst,
+            name=name and check_name("--name", name),
+        )
+    except (ConfigurationError, RegistryNotFoundError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    code = _run(registry, url, settings)
+    if code == HANDED_BACK or code > FORCED:
+        exit_hard(code)
+    ctx.exit(code)
+
+
+def _run(registry: Registry, url: URL, settings: RunnerSettings) -> int:
+    try:
+        return Runner(registry, url, settings, subscribers=[logs.log_event]).run(handle_signals=True)
+    except SchemaVersionError as error:
+        raise SchemaError(str(error)) from error
+    except ConfigurationError as error:
+        raise CommandError(str(error)) from error
+    except OperationalError as error:
+        cause = headline(error.orig or error)
+        raise UnreachableError(f"can't reach the database at {shown_url(url)}: {cause}") from error
+
+
+def _database_url(given: str | None) -> str:
+    """The first that isn't empty: the option, then the variables."""
+    for text in (given, *map(os.environ.get, _URL_VARIABLES)):
+        if text and text.strip():
+            return text
+    raise ConfigurationError(
+        f"no database URL: set {' or '.join(_URL_VARIABLES)}, or give --database-url "
+        "postgresql://user:password@host/name"
+    )
+
+
+def _load(target: str) -> Registry:
+    # As with any server that takes module:object, what lies in the current folder can be named.
+    sys.path.insert(0, str(Path.cwd()))
+    registry = load_registry(target)
+    # An application that sets up logging with dictConfig switches off the loggers that exist by then.
+    logs.logger.disabled = False
+    return registry
+
+
+def _served(registry: Registry, asked: Mapping[str, int] | None) -> Mapping[str, int]:
+    """The queues to serve. That some handler names one of them is checked by the runner; a typo in one is told here."""
+    if asked is None:
+        return dict.fromkeys(registry.queues, DEFAULT_CONCURRENCY)
+    for queue in asked:
+        if queue not in registry.queues:
+            near = (
+                hint(queue, registry.queues) or ": only jobs enqueued with this queue by name are found there"
+            )
+            logs.logger.warning("no handler names the queue %r%s", queue, near)
+    return asked

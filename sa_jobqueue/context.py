@@ -1,0 +1,63 @@
+"""What a handler is told about the job it runs: plain values, and two flags that the runner raises meanwhile.
+
+No connection and no session lives here, so that a context may be logged, copied and sent to another process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sa_jobqueue.errors import LeaseLostError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobContext:
+    """One run of one job, as its handler sees it.
+
+    `attempt` counts from 1; starts that were given back (a snooze, a runner that shut down before it began) don't
+    count. Pass `idempotency_key` or `id` on to outside services, never the attempt. A copy, also one made by pickle, is
+    a snapshot: the runner raises the flags of the original only.
+    """
+
+    id: int
+    kind: str
+    queue: str
+    payload: Any = field(repr=False)
+    attempt: int
+    max_attempts: int
+    idempotency_key: str | None
+    run_at: datetime
+    created_at: datetime
+    runner_id: str
+    _lost: bool = field(default=False, init=False, repr=False)
+    _cancel_requested: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def lost(self) -> bool:
+        """The lease is gone: another runner may have the job, and nothing written for it here will land."""
+        return self._lost
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Somebody asked to cancel the job. Return any outcome soon; the job is cancelled unless it is done first."""
+        return self._cancel_requested
+
+    def raise_if_lost(self) -> None:
+        """Stop work that can't land any more: raises LeaseLostError once the lease is gone. Never asks the database."""
+        if self._lost:
+            raise LeaseLostError(
+                f"job {self.id} ({self.kind}): the lease is lost, another runner may own the job; stop here, "
+                "nothing this run writes to the job can land"
+            )
+
+    def mark_lost(self) -> None:
+        """For the runner, from any thread: the lease is gone, for good."""
+        object.__setattr__(self, "_lost", True)
+
+    def mark_cancel_requested(self) -> None:
+        """For the runner, from any thread: a renewal brought a cancel request."""
+        object.__setattr__(self, "_cancel_requested", True)

@@ -1,0 +1,126 @@
+"""What becomes of a pending Job once its row is known: the same object turns persistent, as if the ORM had written it.
+
+The row may be its own, or that of an earlier job with the same key. It may even be in the session already, as another
+object: then that one stays, everything that points at the newcomer is pointed at it, and the newcomer is left outside
+the session, readable and free to be added again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import inspect
+from sqlalchemy.orm.collections import collection_adapter
+from sqlalchemy.orm.util import identity_key
+
+from sa_jobqueue.entry.request import COLUMNS, forget, request_of, restore, shown_by
+from sa_jobqueue.models import Job
+from sa_jobqueue.records import Enqueued
+from sa_jobqueue.states import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from sqlalchemy.orm import RelationshipProperty, Session
+
+    from sa_jobqueue.records import Inserted
+
+#: A row as the INSERT leaves it, where neither the request nor the database decides.
+_NEW_ROW: dict[str, Any] = dict.fromkeys(COLUMNS) | {
+    "status": JobStatus.READY.value,
+    "attempts": 0,
+    "returned": 0,
+}
+
+
+def adopt(session: Session, jobs: Sequence[Job], answers: Sequence[Inserted]) -> None:
+    """Turn these pending jobs persistent in `session`; `answers` are the store's, in the same order."""
+    created = [(job, answer) for job, answer in zip(jobs, answers, strict=True) if answer.created]
+    for job, answer in created:
+        _show_created(job, answer)
+    _become_persistent(session, [job for job, _ in created])
+    for job, answer in zip(jobs, answers, strict=True):
+        if not answer.created:
+            _adopt_existing(session, job, answer)
+
+
+def undo(job: Job) -> None:
+    """The insert was rolled back: show the request again, in this object and in those that it stood for."""
+    twins: list[Job] = vars(job).pop("_twins", [])
+    told = job.enqueued
+    restore(job)
+    for twin in twins:
+        if told and twin.enqueued and twin.enqueued.id == told.id and inspect(twin).transient:
+            restore(twin)
+
+
+def pointers(session: Session) -> Iterator[tuple[object, RelationshipProperty[Any], Any]]:
+    """Every new or changed object of the session with a relationship to Job, and what that holds, if it is loaded."""
+    for obj in [*session.new, *session.dirty]:
+        for relationship in inspect(obj).mapper.relationships:
+            if relationship.mapper.class_ is Job and vars(obj).get(relationship.key) is not None:
+                yield obj, relationship, vars(obj)[relationship.key]
+
+
+def members(relationship: RelationshipProperty[Any], value: Any) -> Iterable[Any]:
+    """The jobs that a loaded relationship holds."""
+    if not relationship.uselist:
+        return (value,)
+    return tuple(collection_adapter(value)) if hasattr(value, "_sa_adapter") else ()
+
+
+def _show_created(job: Job, answer: Inserted) -> None:
+    # Every column, as the object may have shown another row before. The payload is the one with its references resolved.
+    request = request_of(job)
+    payload = vars(job)["payload"]
+    vars(job).update(_NEW_ROW)
+    vars(job).update(shown_by(request))
+    vars(job).update(answer.values)
+    vars(job).update(
+        payload=payload,
+        errors=[],
+        key_scope=request.new_job.key_scope,
+        unique_key=request.new_job.unique_key,
+        _enqueued=Enqueued(answer.id, "created"),
+    )
+
+
+def _adopt_existing(session: Session, job: Job, answer: Inserted) -> None:
+    holder = session.identity_map.get(identity_key(Job, answer.id))
+    if holder is None:
+        _show_existing(job, answer)
+        _become_persistent(session, [job])
+        return
+    session.expunge(job)
+    _show_existing(job, answer)
+    vars(job).update({name: vars(holder)[name] for name in COLUMNS if name in vars(holder)})
+    vars(holder).setdefault("_twins", []).append(job)
+    _point_at(session, job, holder)
+
+
+def _show_existing(job: Job, answer: Inserted) -> None:
+    forget(job)
+    vars(job).update(answer.values)
+    vars(job)["_enqueued"] = Enqueued(answer.id, "existing")
+
+
+def _become_persistent(session: Session, jobs: Iterable[Job]) -> None:
+    """The one private call into SQLAlchemy: what a flush does with the objects it has inserted.
+
+    There is no public one that makes a rollback, also of a savepoint, turn the object transient again. (With
+    `make_transient_to_detached()` and `session.add()` it stays persistent without a row.)
+    """
+    session._register_persistent({inspect(job) for job in jobs})  # noqa: SLF001
+
+
+def _point_at(session: Session, newcomer: Job, holder: Job) -> None:
+    for obj, relationship, value in list(pointers(session)):
+        if newcomer not in members(relationship, value):
+            continue
+        if not relationship.uselist:
+            setattr(obj, relationship.key, holder)
+            continue
+        adapter = collection_adapter(value)
+        adapter.remove_with_event(newcomer)
+        if holder not in adapter:
+            adapter.append_with_event(holder)

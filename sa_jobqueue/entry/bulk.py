@@ -1,0 +1,119 @@
+"""`enqueue_many()`: many jobs at once, over a session or a connection, in its transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from sqlalchemy import Connection, inspect
+from sqlalchemy.orm import Session
+
+from sa_jobqueue.entry.references import stored_value
+from sa_jobqueue.entry.request import request_of
+from sa_jobqueue.errors import EnqueueError
+from sa_jobqueue.models import Job
+from sa_jobqueue.records import Enqueued
+from sa_jobqueue.store.inserts import insert_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable
+
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import InstanceState, scoped_session
+
+    from sa_jobqueue.payloads import Ref
+    from sa_jobqueue.records import NewJob
+
+
+@overload
+def enqueue_many(
+    target: Session | scoped_session[Any] | Connection, jobs: Iterable[Job]
+) -> list[Enqueued]: ...
+
+
+@overload
+def enqueue_many(
+    target: AsyncSession | async_scoped_session[Any] | AsyncConnection, jobs: Iterable[Job]
+) -> Awaitable[list[Enqueued]]: ...
+
+
+def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Awaitable[list[Enqueued]]:
+    """Insert jobs from `enqueue()` now, and tell for each, in order, its id and whether it was created.
+
+    One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Of several jobs with one
+    key the first is created, unless the key is taken, and the others are told its id. The Job objects stay outside
+    the session; their `enqueued` is set. With an async target the result is awaited. On an AUTOCOMMIT connection
+    every statement is a transaction of its own.
+
+    Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
+    note names its index, and nothing has been inserted.
+    """
+    if (registry := getattr(target, "registry", None)) is not None:  # scoped_session, async_scoped_session
+        target = registry()
+    if isinstance(target, Session | Connection):
+        return _enqueue_many(target, jobs)
+    if not hasattr(target, "run_sync"):
+        raise TypeError(
+            f"enqueue_many(): expected a Session, Connection, AsyncSession or AsyncConnection first, got "
+            f"{type(target).__qualname__}"
+        )
+    # AsyncSession and AsyncConnection, which need greenlet and so are not imported here.
+    awaitable: Awaitable[list[Enqueued]] = target.run_sync(_enqueue_many, jobs)
+    return awaitable
+
+
+def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enqueued]:
+    items, new_jobs = _collected(jobs)
+    if not items:
+        return []
+    connection = (
+        target
+        if isinstance(target, Connection)
+        else target.connection(bind_arguments={"mapper": Job.__mapper__})
+    )
+    result = []
+    for job, answer in zip(items, insert_jobs(connection, new_jobs), strict=True):
+        enqueued = Enqueued(answer.id, "created" if answer.created else "existing")
+        vars(job)["_enqueued"] = enqueued
+        result.append(enqueued)
+    return result
+
+
+def _collected(jobs: Iterable[Job]) -> tuple[list[Job], list[NewJob]]:
+    """Everything the iterable gives, checked, before the first SQL."""
+    items: list[Job] = []
+    new_jobs: list[NewJob] = []
+    seen: set[int] = set()
+    try:
+        for job in jobs:
+            new_jobs.append(_complete(job, seen))
+            items.append(job)
+    except Exception as error:
+        error.add_note(f"enqueue_many(): at index {len(items)} of the jobs; none was inserted")
+        raise
+    return items, new_jobs
+
+
+def _complete(job: Any, seen: set[int]) -> NewJob:
+    if not isinstance(job, Job):
+        raise TypeError(f"expected a Job from enqueue(), got {type(job).__qualname__}")
+    if id(job) in seen:
+        raise ValueError(f"{job!r} is there twice: make one Job for each with enqueue()")
+    seen.add(id(job))
+    state = inspect(job)
+    if state.key is not None:
+        raise EnqueueError(f"{job!r} is stored already: make another with enqueue()")
+    if state.session is not None:
+        raise EnqueueError(
+            f"{job!r} was added to a session, whose flush inserts it: leave out session.add(job)"
+        )
+    return request_of(job).resolved(_stored_only)[0]
+
+
+def _stored_only(placeholder: Ref) -> Any:
+    state: InstanceState[Any] = inspect(placeholder.target)
+    if state.key is None:
+        raise EnqueueError(
+            f"the payload has ref({type(placeholder.target).__name__}), and that object has no row yet: "
+            "session.flush() first, or session.add() the job, which is inserted in the same flush"
+        )
+    return stored_value(placeholder, state)

@@ -1,0 +1,228 @@
+"""`enqueue()`: what somebody asks for, checked at the call and kept apart from what the server answers.
+
+Nothing here sends SQL or knows a session. A Job carries its request in its `__dict__`, where expiry doesn't reach, so
+that it can be inserted again after a rollback.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sa_jobqueue.entry import arguments
+from sa_jobqueue.models import Job, jobs
+from sa_jobqueue.payloads import check_key, encode, fix, resolve
+from sa_jobqueue.records import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PAYLOAD_VERSION,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    HandlerCall,
+    NewJob,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from sa_jobqueue.payloads import Ref
+
+_OMITTED: Any = object()
+COLUMNS = tuple(column.key for column in jobs.columns)
+#: Columns that a Job made by its constructor or by `Session.merge()` may bring along.
+_GIVEN = (
+    "kind",
+    "payload",
+    "queue",
+    "payload_version",
+    "run_at",
+    "priority",
+    "max_attempts",
+    "expires_at",
+    "idempotency_key",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for. `payload` is a copy, in which `refs` stand in the place of values."""
+
+    new_job: NewJob
+    payload: Any
+    refs: tuple[Ref, ...]
+
+    def resolved(self, value_of: Callable[[Ref], Any]) -> tuple[NewJob, Any]:
+        """The row with every reference replaced, and its payload; ValueError where a value can't be stored."""
+        if not self.refs:
+            return self.new_job, self.payload
+        payload = resolve(self.payload, value_of)
+        return replace(self.new_job, payload=encode(payload)), payload
+
+
+def enqueue(
+    kind: str | HandlerCall,
+    payload: Any = _OMITTED,
+    *,
+    queue: str | None = None,
+    run_at: datetime | None = None,
+    delay: timedelta | None = None,
+    priority: int | None = None,
+    max_attempts: int | None = None,
+    expires_at: datetime | None = None,
+    idempotency_key: str | None = None,
+) -> Job:
+    """A new Job for `session.add()`, for a relationship, or for `enqueue_many()`; this call sends no SQL.
+
+    The first argument is a kind, followed by its payload, or `handler.call(...)`, which brings kind, payload, queue,
+    attempts and priority along; what is given here wins over what it brings. The payload is fixed now: later changes
+    of the caller's objects don't reach it. A payload that is left out is `{}`; None, `{}` and `[]` stay what they are.
+
+    The job is due at `run_at`, or `delay` after the database's now(), which is the start of the caller's transaction,
+    or at once; while a delayed job is pending, its `run_at` shows the delay. After `expires_at` it is cancelled
+    instead of started. Priority 0 goes first, 9 last. A second job with the same `idempotency_key` is not inserted, as
+    long as the row of the first one is kept: `job.enqueued` then tells "existing" and the id of the first.
+
+    Raises TypeError or ValueError for an argument that can't work, naming it, or the JSON path in the payload. The
+    Job can't be changed afterwards: assigning an attribute raises UnfencedWriteError.
+    """
+    version = None
+    if isinstance(kind, HandlerCall):
+        call = kind
+        if payload is not _OMITTED:
+            raise TypeError(
+                "enqueue(): the call brings its payload along; pass arguments to handler.call(...)"
+            )
+        kind, payload, version = call.kind, call.payload, call.payload_version
+        queue = call.queue if queue is None else queue
+        priority = call.priority if priority is None else priority
+        max_attempts = call.max_attempts if max_attempts is None else max_attempts
+    elif not isinstance(kind, str):
+        raise TypeError(
+            f"enqueue(): expected a kind (str) or handler.call(...) first, got {type(kind).__qualname__}"
+        )
+    job = Job()
+    _put(
+        job,
+        _request(
+            kind=kind,
+            payload={} if payload is _OMITTED else payload,
+            queue=queue,
+            payload_version=version,
+            run_at=run_at,
+            delay=delay,
+            priority=priority,
+            max_attempts=max_attempts,
+            expires_at=expires_at,
+            idempotency_key=idempotency_key,
+        ),
+    )
+    return job
+
+
+def request_of(job: Job) -> Request:
+    """The request of a Job; one that `enqueue()` didn't make gets its own from its attributes, and is fixed then.
+
+    Raises as `enqueue()` does, and ValueError for a column that only the queue itself writes.
+    """
+    request: Request | None = vars(job).get("_request")
+    if request is None:
+        request = _from_attributes(job)
+        forget(job)
+        _put(job, request)
+    return request
+
+
+def restore(job: Job) -> None:
+    """Show what was asked for again: what the server answered was rolled back."""
+    request = request_of(job)
+    forget(job)
+    _put(job, request)
+
+
+def forget(job: Job) -> None:
+    """Take every mapped attribute out of the instance, and what it was told."""
+    attributes = vars(job)
+    for name in COLUMNS:
+        attributes.pop(name, None)
+    attributes.pop("_enqueued", None)
+
+
+def shown_by(request: Request) -> dict[str, Any]:
+    """The mapped attributes that a request decides; a delay stands in `run_at`."""
+    new_job = request.new_job
+    attributes = {
+        "kind": new_job.kind,
+        "payload": request.payload,
+        "queue": new_job.queue,
+        "payload_version": new_job.payload_version,
+        "priority": new_job.priority,
+        "max_attempts": new_job.max_attempts,
+    }
+    if (due := new_job.run_at or new_job.delay) is not None:
+        attributes["run_at"] = due
+    if new_job.expires_at is not None:
+        attributes["expires_at"] = new_job.expires_at
+    if new_job.idempotency_key is not None:
+        attributes["idempotency_key"] = new_job.idempotency_key
+    return attributes
+
+
+def _put(job: Job, request: Request) -> None:
+    # Plain writes to the dictionary: the unit of work never inserts these attributes, so they need no history.
+    vars(job).update(shown_by(request), _request=request)
+
+
+def _from_attributes(job: Job) -> Request:
+    given = {name: vars(job)[name] for name in COLUMNS if name in vars(job)}
+    if taken := [name for name, value in given.items() if name not in _GIVEN and value is not None]:
+        raise ValueError(
+            f"Job({', '.join(taken)}): the queue alone writes this; make a new job with enqueue(kind, payload, ...)"
+        )
+    due = given.get("run_at")
+    is_delay = isinstance(due, timedelta)
+    return _request(
+        kind=given.get("kind"),
+        payload=given.get("payload", {}),
+        queue=given.get("queue"),
+        payload_version=given.get("payload_version"),
+        run_at=None if is_delay else due,
+        delay=due if is_delay else None,
+        priority=given.get("priority"),
+        max_attempts=given.get("max_attempts"),
+        expires_at=given.get("expires_at"),
+        idempotency_key=given.get("idempotency_key"),
+    )
+
+
+def _request(
+    *,
+    kind: Any,
+    payload: Any,
+    queue: Any,
+    payload_version: Any,
+    run_at: Any,
+    delay: Any,
+    priority: Any,
+    max_attempts: Any,
+    expires_at: Any,
+    idempotency_key: Any,
+) -> Request:
+    arguments.check_times(run_at=run_at, delay=delay, expires_at=expires_at)
+    fixed = fix(payload)
+    new_job = NewJob(
+        kind=arguments.name("kind", kind),
+        payload=fixed.text,
+        queue=DEFAULT_QUEUE if queue is None else arguments.name("queue", queue),
+        payload_version=DEFAULT_PAYLOAD_VERSION
+        if payload_version is None
+        else arguments.payload_version(payload_version),
+        priority=DEFAULT_PRIORITY if priority is None else arguments.priority(priority),
+        max_attempts=DEFAULT_MAX_ATTEMPTS if max_attempts is None else arguments.max_attempts(max_attempts),
+        run_at=run_at,
+        delay=delay,
+        expires_at=expires_at,
+        idempotency_key=None if idempotency_key is None else check_key("idempotency_key", idempotency_key),
+        key_scope=None if idempotency_key is None else "row",
+    )
+    return Request(new_job, fixed.value, fixed.refs)

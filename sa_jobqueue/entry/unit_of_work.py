@@ -1,0 +1,146 @@
+"""Jobs in the caller's flush: one INSERT for all of them, before the unit of work writes its own rows.
+
+The listeners sit on `sqlalchemy.orm.Session`, so that sessions of every make and age have them: sessionmaker,
+scoped_session, SQLModel, AsyncSession. A flush without jobs pays for one look at its new objects. Jobs go first because a
+foreign key may point at them; only a job whose payload refers to a row of the same flush goes last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import event, inspect
+from sqlalchemy.orm import Session
+
+from sa_jobqueue.entry.adoption import adopt, members, pointers, undo
+from sa_jobqueue.entry.references import json_key, stored_value
+from sa_jobqueue.entry.request import request_of
+from sa_jobqueue.errors import EnqueueError, UnfencedWriteError
+from sa_jobqueue.models import Job
+from sa_jobqueue.store.inserts import insert_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy.orm import UOWTransaction
+
+    from sa_jobqueue.payloads import Ref
+    from sa_jobqueue.records import NewJob
+
+_WAITING = "sa_jobqueue.waiting"
+
+
+class _NotYetError(Exception):
+    """A reference has no value before the flush has written its row."""
+
+
+@event.listens_for(Session, "before_flush")
+def _insert_pending_jobs(session: Session, flush: UOWTransaction, instances: Sequence[Any] | None) -> None:
+    if session.deleted:
+        _refuse_deleted(session)
+    if not (jobs := [obj for obj in session.new if isinstance(obj, Job)]):
+        return
+    ready, waiting = _split(session, jobs)
+    if waiting:
+        _refuse_cycles(session, waiting)
+        if instances is not None:
+            raise EnqueueError(
+                "a payload with a ref() needs a whole flush: call session.flush() without objects"
+            )
+    if waiting := _insert(session, ready, waiting):
+        # Without an id they must not take part in the flush; outside the session it doesn't see them.
+        for job in waiting:
+            session.expunge(job)
+        flush.attributes[_WAITING] = waiting
+
+
+@event.listens_for(Session, "after_flush_postexec")
+def _insert_waiting_jobs(session: Session, flush: UOWTransaction) -> None:
+    if jobs := flush.attributes.pop(_WAITING, None):
+        session.add_all(jobs)
+        if waiting := _insert(session, *_split(session, jobs)):
+            raise EnqueueError(f"{waiting[0]!r}: the flush did not write the row that its payload refers to")
+
+
+@event.listens_for(Session, "persistent_to_transient")
+def _undo_rolled_back(_session: Session, obj: object) -> None:
+    if isinstance(obj, Job):
+        undo(obj)
+
+
+def _insert(session: Session, ready: list[tuple[Job, NewJob]], waiting: list[Job]) -> list[Job]:
+    """Insert what is ready, and what a reference to another job held up; the rest is returned."""
+    while ready:
+        connection = session.connection(bind_arguments={"mapper": Job.__mapper__})
+        adopt(session, [job for job, _ in ready], insert_jobs(connection, [new_job for _, new_job in ready]))
+        ready, waiting = _split(session, waiting)
+    return waiting
+
+
+def _split(session: Session, jobs: Iterable[Job]) -> tuple[list[tuple[Job, NewJob]], list[Job]]:
+    """The jobs whose row is complete, and those that refer to one that has no key yet."""
+    ready: list[tuple[Job, NewJob]] = []
+    waiting: list[Job] = []
+    for job in jobs:
+        try:
+            new_job, payload = request_of(job).resolved(lambda placeholder: _value(session, placeholder))
+        except _NotYetError:
+            waiting.append(job)
+        else:
+            vars(job)["payload"] = payload
+            ready.append((job, new_job))
+    return ready, waiting
+
+
+def _value(session: Session, placeholder: Ref) -> Any:
+    target = placeholder.target
+    state = inspect(target)
+    if isinstance(target, Job):
+        if state.pending and state.session is session:
+            raise _NotYetError  # whatever id it shows is that of a row it stood for earlier
+        if target.enqueued is not None:
+            return (
+                target.enqueued.id
+            )  # it may be outside the session, where another object stands for its row
+    if state.session is not session or state.deleted or target in session.deleted:
+        raise EnqueueError(
+            f"a payload has ref({type(target).__name__}), and that object is not in the session of the job, or is "
+            "being deleted: session.add() it as well, or pass its key as a plain value"
+        )
+    if state.key is not None:
+        return stored_value(placeholder, state)
+    if (value := state.dict.get(placeholder.attribute)) is None:
+        raise _NotYetError
+    return json_key(value)
+
+
+def _refuse_deleted(session: Session) -> None:
+    for obj in session.deleted:
+        if isinstance(obj, Job):
+            raise UnfencedWriteError(
+                f"{obj!r} can't be deleted through the ORM, past the lease that guards it: a job that must not run is "
+                "cancelled, and finished ones are pruned by age. session.expunge(job) takes the mark off; where a "
+                "relationship to Job brought the deletion, keep 'delete' out of its cascade"
+            )
+
+
+def _refuse_cycles(session: Session, waiting: list[Job]) -> None:
+    """A waiting job has no id during the flush: nothing in that flush may need one."""
+    for obj, relationship, value in pointers(session):
+        if any(job in waiting for job in members(relationship, value)):
+            raise EnqueueError(
+                f"{type(obj).__name__}.{relationship.key} needs the job's id, and the job's payload needs a row of the "
+                "same flush, by ref(): flush that row first (session.flush()), then enqueue the job with its key"
+            )
+    held_up = waiting
+    while held_up:
+        still = [
+            job
+            for job in held_up
+            if any(placeholder.target in held_up for placeholder in request_of(job).refs)
+        ]
+        if len(still) == len(held_up):
+            raise EnqueueError(
+                f"{still[0]!r} refers by ref() to a job that refers back to it: drop one of the two"
+            )
+        held_up = still

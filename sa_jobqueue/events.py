@@ -1,0 +1,257 @@
+"""What a runner tells about itself: one frozen value per thing that happened, and who listens.
+
+Code emits events and never logs; logging, metrics and traces are subscribers. Fields have the same names everywhere:
+`job_id`, `kind`, `queue`, `attempt`, `runner_id`. No event holds a payload.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from sa_jobqueue.failures import describe_error
+from sa_jobqueue.states import JobStatus, Verb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerStarted:
+    """A runner is connected and begins to claim; `queues` maps each queue to how many of its jobs may run at once."""
+
+    runner_id: str
+    queues: Mapping[str, int]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerStopping:
+    """A runner claims nothing more; it waits up to `grace` for `running` jobs. `cause` is a signal's name or a reason."""
+
+    runner_id: str
+    cause: str
+    running: int
+    grace: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerStopped:
+    """A runner is through; `handed_back` jobs were still running and will be run again by somebody."""
+
+    runner_id: str
+    exit_code: int
+    handed_back: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsClaimed:
+    """One claim that brought jobs: how many of each queue, and how long the statement took."""
+
+    runner_id: str
+    queues: Mapping[str, int]
+    duration: timedelta
+
+    @property
+    def count(self) -> int:
+        return sum(self.queues.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStarted:
+    """A handler begins."""
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    max_attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettled:
+    """An outcome is stored. `duration` is the handler's time, None when it never began (a release, an abort).
+
+    `delay` is the time until a retry or a snoozed job is due, `reason` why a job was discarded or aborted, `error` the
+    text that went into `last_error`.
+    """
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    max_attempts: int
+    verb: Verb
+    status: JobStatus
+    duration: timedelta | None = None
+    delay: timedelta | None = None
+    reason: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleDelayed:
+    """An outcome could not be stored yet and is tried again after `retry_in`.
+
+    "busy": somebody's transaction holds the row. "expired": the lease was past, so it is renewed first.
+    """
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    verb: Verb
+    cause: Literal["busy", "expired"]
+    retry_in: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeDropped:
+    """An outcome is thrown away: nothing was written, for the job isn't this runner's any more.
+
+    "lost": another owner or an operator has it. "gone": the row doesn't exist. "unknown": an answer was lost and a later
+    owner has settled the job since, so that nobody can tell whether this outcome landed before.
+    """
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    verb: Verb
+    cause: Literal["lost", "gone", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost:
+    """A renewal found that a job isn't this runner's any more, while its handler still runs."""
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    cause: Literal["lost", "gone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """A renewal brought somebody's request to cancel a running job."""
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRescued:
+    """A job was taken back from a runner that let its lease pass; `status` is what it is now."""
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    status: JobStatus
+    leased_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownKinds:
+    """Due jobs in this runner's queues that it has no handler for: how many of each kind. They are left alone."""
+
+    runner_id: str
+    kinds: Mapping[str, int]
+    nearest: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFault:
+    """A handler's retry policy gave no usable answer; the default policy chose `delay` instead."""
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    fault: str
+    delay: timedelta | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFailed:
+    """One of the runner's loops failed for the `failures`-th time in a row and tries again after `retry_in`.
+
+    None means that it can't go on, and the runner ends.
+    """
+
+    runner_id: str
+    loop: str
+    error: str
+    failures: int
+    retry_in: timedelta | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopRecovered:
+    """A loop works again; its first failure was `after` ago."""
+
+    runner_id: str
+    loop: str
+    failures: int
+    after: timedelta
+
+
+Event = (
+    RunnerStarted
+    | RunnerStopping
+    | RunnerStopped
+    | JobsClaimed
+    | JobStarted
+    | JobSettled
+    | SettleDelayed
+    | OutcomeDropped
+    | LeaseLost
+    | CancelRequested
+    | JobRescued
+    | UnknownKinds
+    | PolicyFault
+    | LoopFailed
+    | LoopRecovered
+)
+
+#: Called in the thread where it happened, so it must be quick and thread-safe; what it raises goes nowhere.
+Subscriber = Callable[[Event], None]
+
+
+class Subscribers:
+    """Everyone who listens to one runner. False when nobody does, so that an event need not even be made."""
+
+    __slots__ = ("_reported", "_subscribers")
+
+    def __init__(self, subscribers: Iterable[Subscriber] = ()) -> None:
+        self._subscribers = tuple(subscribers)
+        self._reported: set[int] = set()
+        for subscriber in self._subscribers:
+            if not callable(subscriber):
+                raise TypeError(f"subscribers: expected functions that take an event, got {subscriber!r}")
+
+    def __bool__(self) -> bool:
+        return bool(self._subscribers)
+
+    def emit(self, event: Event) -> None:
+        """Tell everyone, in order. Never raises: a subscriber that fails is warned about once, and called again."""
+        for subscriber in self._subscribers:
+            try:
+                subscriber(event)
+            except BaseException as error:  # a subscriber must not end the loop that it listens to
+                self._report(subscriber, event, error)
+
+    def _report(self, subscriber: Subscriber, event: Event, error: BaseException) -> None:
+        if id(subscriber) in self._reported:
+            return
+        self._reported.add(id(subscriber))
+        # Without any logging set up this still reaches stderr, as Python's last resort.
+        logging.getLogger("sa_jobqueue.events").warning(
+            "the subscriber %s failed on %s and isn't reported again: %s",
+            getattr(subscriber, "__qualname__", type(subscriber).__qualname__),
+            type(event).__name__,
+            describe_error(error),
+        )

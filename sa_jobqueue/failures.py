@@ -1,0 +1,93 @@
+"""An exception as text that can always be stored: what `last_error` and the event of a failure say.
+
+Whatever was raised, the text is valid UTF-8 without NUL and at most `LONGEST_ERROR` bytes, and making it neither
+raises nor takes long. It never holds local variables, source lines or payloads, only what the exception says itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+#: Bytes of UTF-8, the bound of one stored error.
+LONGEST_ERROR = 4096
+
+_MESSAGE = (
+    1500  # characters of the exception's own message: leaves room for frames and causes, even in CJK or emoji
+)
+_FRAMES = 6  # innermost frames: where it was raised says more than how it was called
+_CAUSES = 3
+_MEMBERS = 5
+_LONGEST_WALK = 1000
+
+
+def describe_error(error: BaseException) -> str:
+    """Type, message, innermost locations, members of a group and causes of an exception, in that order.
+
+    At most 4096 bytes of UTF-8, cut on a character boundary; NUL becomes U+FFFD and lone surrogates their escapes, so
+    that PostgreSQL can store it. Never raises, also when the exception's own `__str__` does.
+    """
+    lines = [headline(error, length=_MESSAGE), *_locations(error.__traceback__)]
+    if isinstance(error, BaseExceptionGroup):
+        lines += [f"- {headline(member)}" for member in error.exceptions[:_MEMBERS]]
+        if len(error.exceptions) > _MEMBERS:
+            lines.append(f"- and {len(error.exceptions) - _MEMBERS} more")
+    causes = list(_causes(error))
+    for cause in causes[:_CAUSES]:
+        lines += [
+            f"caused by {headline(cause)}",
+            *_locations(cause.__traceback__, limit=1),
+        ]
+    if len(causes) > _CAUSES:
+        lines.append(f"and {len(causes) - _CAUSES} more causes")
+    return storable("\n".join(lines))
+
+
+def storable(text: str, *, limit: int = LONGEST_ERROR) -> str:
+    """The text as PostgreSQL can store it, in at most `limit` bytes of UTF-8; a cut text ends with an ellipsis."""
+    data = text[: limit + 1].replace("\0", "\ufffd").encode("utf-8", "backslashreplace")
+    if len(data) <= limit and len(text) <= limit:
+        return data.decode("utf-8")
+    ellipsis = "…"
+    return data[: limit - len(ellipsis.encode())].decode("utf-8", "ignore") + ellipsis
+
+
+def headline(error: BaseException, *, length: int = 200) -> str:
+    """Type and message on one line's worth of text, the message cut after `length` characters. Never raises."""
+    cls = type(error)
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    try:
+        message = str(error)
+    except BaseException as failure:  # whatever an exception's own code raises, the failure is written down
+        message = f"(no message: its __str__ raised {type(failure).__qualname__})"
+    if len(message) > length:
+        message = f"{message[:length]}… ({len(message)} characters)"
+    return f"{name}: {message}" if message else name
+
+
+def _locations(traceback: TracebackType | None, *, limit: int = _FRAMES) -> Iterator[str]:
+    innermost: deque[TracebackType] = deque(maxlen=limit)
+    while traceback is not None:
+        innermost.append(traceback)
+        traceback = traceback.tb_next
+    for entry in innermost:
+        code = entry.tb_frame.f_code
+        yield f"  at {code.co_filename}:{entry.tb_lineno} in {code.co_qualname}"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The chain that Python's own traceback would print; each exception once, however the chain is knotted."""
+    seen = {id(error)}
+    while len(seen) <= _LONGEST_WALK:
+        cause = error.__cause__
+        if cause is None and not error.__suppress_context__:
+            cause = error.__context__
+        if cause is None or id(cause) in seen:
+            return
+        seen.add(id(cause))
+        yield cause
+        error = cause

@@ -1,0 +1,177 @@
+"""One handler: the settings it was registered with, checked, and its function, ready to be called for a job.
+
+Who holds which handler is `registry`'s business; running one is the runner's.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from sa_jobqueue.context import JobContext
+from sa_jobqueue.names import check_name
+from sa_jobqueue.records import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_QUEUE,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    HandlerCall,
+)
+from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
+from sa_jobqueue.signature import HandlerSignature, function_name, read_signature
+
+_Direct = ParamSpec("_Direct")  # the function's own parameters
+_Fields = ParamSpec("_Fields")  # the same without a leading JobContext: what a call's payload holds
+_Result = TypeVar("_Result")
+
+MOST_ATTEMPTS = 2_000_000_000
+_LAST_PAYLOAD_VERSION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HandlerSettings:
+    """What a handler is registered with.
+
+    Raises TypeError or ValueError, naming the kind and the setting, for what can't work.
+    """
+
+    kind: str
+    queue: str = DEFAULT_QUEUE
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    priority: int | None = None
+    retry: RetryPolicy = DEFAULT_RETRY
+    permanent: tuple[type[BaseException], ...] = ()
+    aliases: tuple[str, ...] = ()
+    payload_version: int = 1
+
+    def __post_init__(self) -> None:
+        where = f"handler({check_name('handler(kind)', self.kind)!r})"
+        check_name(f"{where}: queue", self.queue)
+        _check_int(f"{where}: max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        if self.priority is not None:
+            _check_int(f"{where}: priority", self.priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
+        _check_int(f"{where}: payload_version", self.payload_version, 1, _LAST_PAYLOAD_VERSION)
+        _check_policy(f"{where}: retry", self.retry)
+        for cls in self.permanent:
+            _check_exception_class(f"{where}: permanent", cls)
+        for alias in self.aliases:
+            check_name(f"{where}: aliases", alias)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kind and its aliases."""
+        return (self.kind, *self.aliases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
+    """A registered function: still callable as itself, and the maker of typed calls to enqueue.
+
+    `is_async` says whether calling it gives a coroutine.
+    """
+
+    function: Callable[_Direct, _Result]
+    is_async: bool
+    _signature: HandlerSignature = field(repr=False)
+
+    def __call__(self, *args: _Direct.args, **kwargs: _Direct.kwargs) -> _Result:
+        """Call the function itself, here and now: no job, no retry."""
+        return self.function(*args, **kwargs)
+
+    def call(self, *args: _Fields.args, **kwargs: _Fields.kwargs) -> HandlerCall:
+        """A call to hand to `enqueue()`: the arguments without the context, and this handler's settings.
+
+        Defaults of parameters aren't stored, so that a waiting job gets the default of the code that runs it. Raises
+        TypeError for arguments that the function doesn't take.
+        """
+        return HandlerCall(
+            kind=self.kind,
+            payload=self._signature.payload(self.kind, args, kwargs),
+            queue=self.queue,
+            max_attempts=self.max_attempts,
+            priority=self.priority,
+            payload_version=self.payload_version,
+        )
+
+    def bind(self, context: JobContext, payload: Any) -> Callable[[], _Result]:
+        """The run of one job, ready to be called once: fields of the payload become keyword arguments.
+
+        A handler without parameters of its own takes any payload. Raises PayloadError, naming kind and field, when the
+        payload doesn't fit.
+        """
+        arguments = self._signature.arguments(self.kind, context, payload)
+        run: Callable[..., _Result] = self.function
+        return functools.partial(run, **arguments) if arguments else run
+
+    def decide(self, attempt: int, error: BaseException) -> Decision:
+        """What becomes of a failed attempt: nothing more for a permanent error, else what the policy says."""
+        if isinstance(error, self.permanent):
+            return Decision(None)
+        return decide(self.retry, attempt, error)
+
+
+def make_handler(function: Callable[..., Any], settings: HandlerSettings) -> Handler[..., ..., Any]:
+    """The handler made of a function and its settings. Raises TypeError for what can't be run for a job."""
+    where = f"handler({settings.kind!r})"
+    _check_function(where, function)
+    return Handler(
+        **{setting.name: getattr(settings, setting.name) for setting in fields(HandlerSettings)},
+        function=function,
+        is_async=inspect.iscoroutinefunction(function)
+        or inspect.iscoroutinefunction(type(function).__call__),
+        _signature=read_signature(function, where),
+    )
+
+
+def several(what: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    """The values as a tuple; TypeError for a single one, which may well be iterable too (a text)."""
+    if isinstance(values, str | type) or not isinstance(values, Iterable):
+        raise TypeError(f"{what}: expected several, as in ({values!r},), got {values!r} alone")
+    return tuple(values)
+
+
+def _check_function(where: str, function: object) -> None:
+    if isinstance(function, Handler):
+        raise TypeError(
+            f"{where}: {function_name(function.function)} is the handler of {function.kind!r} already: "
+            "use aliases=(...) for a second name"
+        )
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"{where}: expected a function, got {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"{where}: {function_name(function)} is a generator, which would end before its first line ran: "
+            "take the yield out"
+        )
+
+
+def _check_int(what: str, value: object, lowest: int, highest: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what}: expected a whole number, got {value!r}")
+    if not lowest <= value <= highest:
+        raise ValueError(f"{what}: expected {lowest} to {highest}, got {value}")
+
+
+def _check_exception_class(what: str, cls: object) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+        raise TypeError(f"{what}: expected exception classes, got {cls!r}")
+
+
+def _check_policy(what: str, policy: object) -> None:
+    """A factory that somebody forgot to call is callable too, but takes other arguments."""
+    if callable(policy) and not isinstance(policy, type):
+        try:
+            inspect.signature(policy).bind(1, Exception())
+        except ValueError:  # a callable that doesn't tell its parameters may well take these two
+            return
+        except TypeError:
+            pass
+        else:
+            return
+    raise TypeError(
+        f"{what}: expected a policy such as exponential(), fixed(timedelta(...)), delays([...]) or never(), or a "
+        f"function of (attempt, error); got {function_name(policy)}"
+    )

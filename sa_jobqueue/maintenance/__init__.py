@@ -1,0 +1,1 @@
+"""What keeps the table healthy, in every runner and without a leader."""

@@ -1,0 +1,105 @@
+"""The duties themselves: rescue of jobs whose runner is gone, and a word about kinds that nobody here handles."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sa_jobqueue.errors import LeaseLostError
+from sa_jobqueue.events import JobRescued, UnknownKinds
+from sa_jobqueue.maintenance.duties import Do, Done, Duty
+from sa_jobqueue.retry import DEFAULT_RETRY, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sa_jobqueue.events import Subscribers
+    from sa_jobqueue.records import ExpiredLease
+    from sa_jobqueue.registry import Registry
+    from sa_jobqueue.store.leases import Store
+
+#: Rescued in one statement: small, so that no lock is held long.
+RESCUE_LIMIT = 100
+#: When a rescued job is due whose handler's policy never retries.
+RESCUE_DELAY = timedelta(seconds=10)
+#: How often the kinds without a handler are looked for, in seconds, and how many jobs are counted at most.
+UNKNOWN_KINDS_INTERVAL, UNKNOWN_KINDS_LIMIT = 60.0, 1000
+
+
+class Maintenance:
+    """Does the duties of one runner on a store of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        registry: Registry,
+        queues: Collection[str],
+        lease: timedelta,
+        margin: timedelta,
+        runner_id: str,
+        subscribers: Subscribers,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._queues = queues
+        self._lease = lease
+        self._margin = margin
+        self._runner_id = runner_id
+        self._subscribers = subscribers
+        self._unknown: dict[str, int] = {}
+
+    @staticmethod
+    def duties(*, rescue_interval: timedelta) -> tuple[Duty, ...]:
+        """What is due how often."""
+        return (
+            Duty("rescue", rescue_interval.total_seconds(), gentle=True),
+            Duty("unknown kinds", UNKNOWN_KINDS_INTERVAL),
+        )
+
+    def perform(self, action: Do) -> Done:
+        """Do one duty once."""
+        match action.name:
+            case "rescue":
+                return Done(action.name, self._rescue())
+            case "unknown kinds":
+                self._report_unknown_kinds()
+                return Done(action.name, more=False)
+            case name:
+                raise LookupError(f"no such duty: {name!r}")
+
+    def _rescue(self) -> bool:
+        leases = self._store.expired_leases(lease=self._lease, margin=self._margin, limit=RESCUE_LIMIT)
+        if not leases:
+            return False
+        for job in self._store.rescue(
+            [(lease, self._backoff(lease)) for lease in leases], margin=self._margin
+        ):
+            self._subscribers.emit(
+                JobRescued(
+                    job_id=job.id,
+                    kind=job.kind,
+                    queue=job.queue,
+                    attempt=job.attempts,
+                    status=job.status,
+                    leased_by=job.leased_by,
+                )
+            )
+        return len(leases) >= RESCUE_LIMIT
+
+    def _backoff(self, lease: ExpiredLease) -> timedelta:
+        """The handler's own backoff; a policy that gives up after an error of the job's is not asked to judge ours."""
+        handler = self._registry.find(lease.kind)
+        attempt = max(1, lease.attempts - lease.returned)
+        error = LeaseLostError(f"runner {lease.leased_by} was lost")
+        decision = decide(DEFAULT_RETRY if handler is None else handler.retry, attempt, error)
+        return RESCUE_DELAY if decision.delay is None else decision.delay
+
+    def _report_unknown_kinds(self) -> None:
+        unknown = self._store.unknown_kinds(
+            queues=sorted(self._queues), kinds=self._registry.kinds, limit=UNKNOWN_KINDS_LIMIT
+        )
+        if unknown and unknown != self._unknown:
+            nearest = {kind: self._registry.nearest(kind) for kind in unknown}
+            self._subscribers.emit(UnknownKinds(runner_id=self._runner_id, kinds=unknown, nearest=nearest))
+        self._unknown = unknown

@@ -1,0 +1,259 @@
+"""Payloads and keys as PostgreSQL and every handler can take them, checked before any SQL is sent.
+
+A payload is JSON: what can't come back equal is refused, with its path and what to pass instead. No message here
+shows a value, since payloads carry secrets. Neither SQL nor sessions live here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_PAYLOAD_BYTES = 256 * 1024
+MAX_DEPTH = 100
+#: Python itself refuses to read an integer of more than 4,300 digits.
+MAX_DIGITS = 4000
+_TOO_LONG = 10**MAX_DIGITS
+MAX_KEY = 512
+
+_REFERENCE = "pass a reference (a row's primary key, a file's address) instead of the document itself"
+#: The first that fits, so subclasses stand before their bases.
+_ADVICE: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (Enum, "pass its .value"),
+    ((datetime, date, time), "pass its .isoformat()"),
+    (timedelta, "pass its .total_seconds()"),
+    (UUID, "pass str() of it"),
+    (Decimal, "pass str() of it"),
+    ((bytes, bytearray, memoryview), "pass base64 text, or a reference to where the bytes are stored"),
+    (tuple, "it would come back as a list: pass list() of it"),
+    ((set, frozenset), "pass sorted() of it"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ref:
+    """Stands in a payload for an attribute of a row that the same flush writes; made by `ref()`."""
+
+    target: object
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPayload:
+    """A payload as it was when it was checked: later changes of the caller's objects don't reach it.
+
+    `value` is a copy. With `refs` in it, `text` holds null in their places and is good for nothing but its size.
+    """
+
+    text: str
+    value: Any
+    refs: tuple[Ref, ...] = ()
+
+
+def encode(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> str:
+    """`value` as JSON text that reads back equal to it.
+
+    Raises TypeError for a type that JSON has not, ValueError for a value that PostgreSQL or a reader can't take and
+    for more than `limit` bytes of UTF-8; both name the JSON path. References must have been resolved before.
+    """
+    fixed = fix(value, limit=limit)
+    if fixed.refs:
+        raise TypeError(
+            "the payload still has a ref() in it: only a job that is added to a Session can have one"
+        )
+    return fixed.text
+
+
+def fix(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> FixedPayload:
+    """Check and copy a payload, `ref()` placeholders allowed. Raises as `encode()` does."""
+    fixed = _plain(value) or _walked(value)
+    size = len(fixed.text) if fixed.text.isascii() else len(fixed.text.encode())
+    if size > limit:
+        raise ValueError(
+            f"the payload takes {size:,} bytes of JSON, and {limit:,} is the limit: {_REFERENCE}"
+        )
+    return fixed
+
+
+def resolve(value: Any, of: Callable[[Ref], Any]) -> Any:
+    """A copy of a checked payload with `of(ref)` in the place of every reference."""
+    if isinstance(value, Ref):
+        return of(value)
+    if isinstance(value, dict):
+        return {name: resolve(member, of) for name, member in value.items()}
+    if isinstance(value, list):
+        return [resolve(member, of) for member in value]
+    return value
+
+
+def check_key(argument: str, value: Any) -> str:
+    """An idempotency key as a plain str of 1 to 512 characters; TypeError or ValueError name the argument."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument}: expected a str, got {_qualified(type(value))}")
+    if not value or value.isspace():
+        raise ValueError(f"{argument} is blank: leave it out, or name what must not be done twice")
+    if len(value) > MAX_KEY:
+        raise ValueError(
+            f"{argument} has {len(value):,} characters, and {MAX_KEY} is the limit: pass a hash of it"
+        )
+    if problem := _text_problem(value):
+        raise ValueError(f"{argument} has {problem}")
+    return plain_text(value)
+
+
+def plain_text(value: str) -> str:
+    """The text without its subclass: a driver may look an adapter up by type and store the *name* of an Enum."""
+    return value if type(value) is str else str.__str__(value)
+
+
+_dump = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+_load = json.JSONDecoder().decode
+#: Needs a closer look: a NUL, a float that jsonb would give back as an int, an int too long to be read.
+_SUSPECT = re.compile(rf"\\u0000|[0-9]e\+|[0-9]{{{MAX_DIGITS + 1}}}")
+
+
+def _plain(value: Any) -> FixedPayload | None:
+    """The payload by way of C alone, or None where the slow walk must judge (and name the path).
+
+    What reads back equal has lost nothing: tuples, keys that aren't str and all but JSON's own types differ.
+    """
+    try:
+        text = _dump(value)
+        if _SUSPECT.search(text) or text.count("[") + text.count("{") > MAX_DEPTH:
+            return None
+        if not text.isascii():
+            text.encode()
+        copy = _load(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return FixedPayload(text, copy) if copy == value else None
+
+
+def _walked(value: Any) -> FixedPayload:
+    parts: list[str] = []
+    refs: list[Ref] = []
+    copy = _walk(value, "$", 0, parts, refs)
+    return FixedPayload("".join(parts), copy, tuple(refs))
+
+
+def _walk(value: Any, path: str, depth: int, parts: list[str], refs: list[Ref]) -> Any:
+    """Append the JSON text of `value` to `parts` and return a copy made of plain types."""
+    match value:
+        case None | True | False:
+            parts.append("null" if value is None else "true" if value else "false")
+            return value
+        case str():
+            copy: Any = plain_text(value)
+            if problem := _text_problem(copy):
+                raise ValueError(f"{path}: the text has {problem}")
+            parts.append(encode_basestring(copy))
+        case int():
+            copy = int(value)
+            if abs(copy) >= _TOO_LONG:
+                raise ValueError(f"{path}: an integer of more than {MAX_DIGITS:,} digits can't be read back")
+            parts.append(int.__repr__(copy))
+        case float():
+            copy = float(value)
+            parts.append(_float_text(copy, path))
+        case list() | dict():
+            if depth == MAX_DEPTH:
+                raise ValueError(f"{_short(path)}: nested deeper than {MAX_DEPTH} levels, or contains itself")
+            copy = (
+                _walk_list(value, path, depth + 1, parts, refs)
+                if isinstance(value, list)
+                else _walk_object(value, path, depth + 1, parts, refs)
+            )
+        case Ref():
+            parts.append("null")
+            refs.append(value)
+            copy = value
+        case _:
+            raise TypeError(f"{path}: {_qualified(type(value))} is no JSON type: {_advice(value)}")
+    return copy
+
+
+def _walk_list(items: list[Any], path: str, depth: int, parts: list[str], refs: list[Ref]) -> list[Any]:
+    copy = []
+    separator = "["
+    for index, item in enumerate(items):
+        parts.append(separator)
+        copy.append(_walk(item, f"{path}[{index}]", depth, parts, refs))
+        separator = ","
+    parts.append("]" if copy else "[]")
+    return copy
+
+
+def _walk_object(
+    members: dict[Any, Any], path: str, depth: int, parts: list[str], refs: list[Ref]
+) -> dict[str, Any]:
+    copy: dict[str, Any] = {}
+    separator = "{"
+    for name, member in members.items():
+        if not isinstance(name, str):
+            raise TypeError(
+                f"{path}: a key is {_qualified(type(name))}, and JSON has only str: pass str() of it"
+            )
+        if problem := _text_problem(name):
+            raise ValueError(f"{_member(path, name)}: the key has {problem}")
+        plain = plain_text(name)
+        parts.append(f"{separator}{encode_basestring(plain)}:")
+        copy[plain] = _walk(member, _member(path, plain), depth, parts, refs)
+        separator = ","
+    parts.append("}" if copy else "{}")
+    return copy
+
+
+def _float_text(value: float, path: str) -> str:
+    if not math.isfinite(value):
+        raise ValueError(f"{path}: {value} is no JSON number: pass None, or text")
+    text = float.__repr__(value)
+    # jsonb keeps 1e+23 as the integer 10^23, which is another number than the float; with a fraction it stays one.
+    return f"{Decimal(text):f}.0" if "e+" in text else text
+
+
+def _text_problem(text: str) -> str | None:
+    if "\0" in text:
+        return "a NUL character, which PostgreSQL can't store: remove it"
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return "a lone surrogate (half a character), which UTF-8 can't hold: decode the text properly"
+    return None
+
+
+def _advice(value: object) -> str:
+    if hasattr(value, "_sa_instance_state"):
+        return "pass its primary key, or ref(obj) while it has none yet"
+    for types, advice in _ADVICE:
+        if isinstance(value, types):
+            return advice
+    if is_dataclass(value) and not isinstance(value, type):
+        names = ", ".join(field.name for field in fields(value)[:3])
+        return f"pass a dict of its fields ({names})" if names else "pass a dict"
+    return "pass what it stands for as str, int, float, bool, None, list or dict"
+
+
+def _member(path: str, name: str) -> str:
+    return f"{path}.{name}" if name.isidentifier() and len(name) <= 50 else f"{path}[{_short(repr(name))}]"
+
+
+def _qualified(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:40]}...{text[-15:]}"

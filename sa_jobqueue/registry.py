@@ -1,0 +1,141 @@
+"""Handlers and their kinds: what an application registers, and what a runner looks up.
+
+    jobs = Registry()
+
+    @jobs.handler("document.embed", queue="ai", max_attempts=8)
+    def embed(ctx: JobContext, document_id: int, model: str) -> None: ...
+
+A registry is an object that the application makes; there is no global one. Nothing here knows the database, and
+nothing runs a handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from sa_jobqueue.context import JobContext
+from sa_jobqueue.handlers import Handler, HandlerSettings, make_handler, several
+from sa_jobqueue.names import nearest
+from sa_jobqueue.records import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE
+from sa_jobqueue.retry import DEFAULT_RETRY, RetryPolicy
+from sa_jobqueue.signature import function_name
+
+_Fields = ParamSpec("_Fields")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Registration:
+    """What `Registry.handler(...)` gives: it turns a function into a registered Handler."""
+
+    registry: Registry
+    settings: HandlerSettings
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, _Fields], _Result], /
+    ) -> Handler[Concatenate[JobContext, _Fields], _Fields, _Result]: ...
+
+    @overload
+    def __call__(self, function: Callable[_Fields, _Result], /) -> Handler[_Fields, _Fields, _Result]: ...
+
+    def __call__(self, function: Any, /) -> Any:
+        handler = make_handler(function, self.settings)
+        self.registry._add(handler)  # noqa: SLF001 - one act in two halves, decorator and registry
+        return handler
+
+
+class Registry:
+    """The handlers of an application, by kind. Register at import time; a runner reads it while it runs."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, Handler[..., ..., Any]] = {}
+
+    def handler(
+        self,
+        kind: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        priority: int | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        permanent: Iterable[type[BaseException]] = (),
+        aliases: Iterable[str] = (),
+        payload_version: int = 1,
+    ) -> _Registration:
+        """Register the decorated function for jobs of this kind, and of its `aliases` (former names).
+
+        Parameters annotated JobContext are filled in by the runner; a type checker understands it when the context
+        comes first. The other parameters are the fields of the payload. `queue`, `max_attempts`, `priority` and
+        `payload_version` go with every `.call(...)`; errors of the `permanent` classes are never retried.
+
+        Raises TypeError or ValueError, naming the kind, for settings that can't work and for a kind or alias that
+        is taken already.
+        """
+        if callable(kind):
+            raise TypeError(
+                f"{function_name(kind)} is registered without a kind: write @....handler('the.kind') above it"
+            )
+        return _Registration(
+            self,
+            HandlerSettings(
+                kind=kind,
+                queue=queue,
+                max_attempts=max_attempts,
+                priority=priority,
+                retry=retry,
+                permanent=several(f"handler({kind!r}): permanent", permanent),
+                aliases=several(f"handler({kind!r}): aliases", aliases),
+                payload_version=payload_version,
+            ),
+        )
+
+    def include(self, other: Registry) -> None:
+        """Add the handlers that another registry holds now. All or none: raises ValueError for a kind that is taken."""
+        new = [handler for handler in other.handlers if handler not in self.handlers]
+        for handler in new:
+            self._check_free(handler)
+        for handler in new:
+            self._add(handler)
+
+    def find(self, kind: str) -> Handler[..., ..., Any] | None:
+        """The handler of jobs of this kind, by its name or an alias; None when nobody registered it."""
+        return self._by_kind.get(kind)
+
+    def nearest(self, kind: str) -> tuple[str, ...]:
+        """Registered kinds that an unknown one may be a misspelling of, the best first."""
+        return nearest(kind, self._by_kind)
+
+    @property
+    def handlers(self) -> tuple[Handler[..., ..., Any], ...]:
+        """Every handler once, in the order of registration."""
+        return tuple(dict.fromkeys(self._by_kind.values()))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Every kind that jobs may have to be run here, aliases included; sorted."""
+        return tuple(sorted(self._by_kind))
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Every queue that a handler's calls go to; sorted."""
+        return tuple(sorted({handler.queue for handler in self._by_kind.values()}))
+
+    def __repr__(self) -> str:
+        return f"Registry({', '.join(self.kinds)})"
+
+    def _add(self, handler: Handler[..., ..., Any]) -> None:
+        self._check_free(handler)
+        self._by_kind |= dict.fromkeys(handler.names, handler)
+
+    def _check_free(self, handler: Handler[..., ..., Any]) -> None:
+        names = handler.names
+        for index, name in enumerate(names):
+            holder = handler if name in names[:index] else self._by_kind.get(name)
+            if holder is not None:
+                raise ValueError(
+                    f"handler({handler.kind!r}): the kind {name!r} of {function_name(handler.function)} is taken by "
+                    f"{function_name(holder.function)}: choose another name or remove one of the two"
+                )

@@ -1,0 +1,9 @@
+"""The bundled runner: claims jobs, runs handlers outside any transaction, writes outcomes fenced by the lease."""
+
+from __future__ import annotations
+
+from sa_jobqueue.runner.executors import Execution, Executor
+from sa_jobqueue.runner.runner import Runner
+from sa_jobqueue.runner.settings import RunnerSettings
+
+__all__ = ["Execution", "Executor", "Runner", "RunnerSettings"]

@@ -1,0 +1,72 @@
+"""One attempt at one job, on the handler's own thread: call the handler, decide the verdict, pass it on."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
+from sa_jobqueue.failures import describe_error
+from sa_jobqueue.records import Settlement
+from sa_jobqueue.runner.settle import Finished
+from sa_jobqueue.runner.verdict import verdict
+from sa_jobqueue.states import Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sa_jobqueue.runner.executors import Execution
+
+#: The backoff of an attempt whose verdict itself failed.
+LAST_RESORT = timedelta(seconds=10)
+
+
+class Attempts:
+    """Carries out executions; whatever a handler does, each ends in exactly one `on_finished`."""
+
+    def __init__(self, subscribers: Subscribers, *, on_finished: Callable[[Finished], None]) -> None:
+        self._subscribers = subscribers
+        self._on_finished = on_finished
+
+    def carry_out(self, execution: Execution) -> None:
+        """Run the handler and hand its verdict over. Never raises."""
+        job, handler = execution.job, execution.handler
+        if self._subscribers:
+            self._subscribers.emit(
+                JobStarted(
+                    job_id=job.id,
+                    kind=job.kind,
+                    queue=job.queue,
+                    attempt=job.counted_attempts,
+                    max_attempts=job.max_attempts,
+                )
+            )
+        started = time.perf_counter()
+        returned, raised = None, None
+        try:
+            returned = handler.bind(execution.context, job.payload)()
+        except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
+            raised = error
+        seconds = time.perf_counter() - started
+        try:
+            settlement, fault = verdict(job, handler, returned=returned, raised=raised)
+        except (
+            BaseException
+        ) as error:  # an attempt without a verdict would hold its slot and its lease for ever
+            settlement = Settlement(
+                *execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)
+            )
+            fault = None
+        if fault is not None:
+            self._subscribers.emit(
+                PolicyFault(
+                    job_id=job.id,
+                    kind=job.kind,
+                    queue=job.queue,
+                    attempt=job.counted_attempts,
+                    fault=fault,
+                    delay=settlement.delay,
+                )
+            )
+        self._on_finished(Finished(execution, settlement, seconds))

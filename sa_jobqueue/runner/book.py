@@ -1,0 +1,76 @@
+"""What this runner holds: every claimed job from its claim until its outcome has landed or it is given up.
+
+The one piece of state that the loops share, keyed by id *and* token, behind one lock. It knows no SQL and decides
+nothing; whether a job is lost is the lease keeper's and the settler's to say.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from sa_jobqueue.runner.executors import Execution
+
+Key = tuple[int, "UUID"]
+
+
+class Book:
+    """The held jobs of one runner."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._held: dict[Key, Execution] = {}
+        self._settling: set[Key] = set()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, executions: Iterable[Execution]) -> None:
+        """Enter what a claim brought."""
+        with self._changed:
+            self._held.update((execution.key, execution) for execution in executions)
+
+    def holds(self, key: Key) -> bool:
+        """False once the job was given up: its late result must be thrown away."""
+        return key in self._held
+
+    def snapshot(self) -> list[Key]:
+        """The keys held now: what a renewal renews."""
+        with self._changed:
+            return list(self._held)
+
+    def settle(self, keys: Iterable[Key]) -> None:
+        """Mark outcomes as being written: from here on the settler alone judges them."""
+        with self._changed:
+            self._settling.update(keys)
+
+    def judge(self, key: Key) -> Execution | None:
+        """The execution whose lease the keeper may judge, None when it is settled, given up, or being settled."""
+        with self._changed:
+            return None if key in self._settling else self._held.get(key)
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Forget jobs: their outcome has landed, or they are lost."""
+        with self._changed:
+            for key in keys:
+                self._held.pop(key, None)
+                self._settling.discard(key)
+            if not self._held:
+                self._changed.notify_all()
+
+    def executions(self) -> list[Execution]:
+        """Everything held, for the end of the grace period."""
+        with self._changed:
+            return list(self._held.values())
+
+    def wait_until_empty(self, deadline: float) -> bool:
+        """Block until nothing is held, or the monotonic deadline; True when nothing is."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._held, timeout=max(0.0, deadline - time.monotonic())
+            )

@@ -1,0 +1,235 @@
+"""Everything of one start of a runner: the loops, their stores, the executor and the book, and the order of the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from sa_jobqueue.events import LoopFailed, RunnerStopped, RunnerStopping, Subscribers
+from sa_jobqueue.failures import describe_error
+from sa_jobqueue.loop import Loop
+from sa_jobqueue.maintenance import duties
+from sa_jobqueue.maintenance.acts import Maintenance
+from sa_jobqueue.records import Settlement
+from sa_jobqueue.runner import dispatch, leases, settle
+from sa_jobqueue.runner.attempt import Attempts
+from sa_jobqueue.runner.book import Book
+from sa_jobqueue.runner.executors import ThreadExecutor
+from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler
+from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
+from sa_jobqueue.states import Verb
+from sa_jobqueue.store.leases import Store
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
+
+    from sa_jobqueue.registry import Registry
+    from sa_jobqueue.runner.settings import RunnerSettings
+
+#: Exit codes; a second signal gives 128 and its number.
+STOPPED, FAULT, GRACE_PASSED, FORCED = 0, 1, 7, 128
+#: How long, in seconds, the end waits for last writes to a database that may be away.
+LAST_WRITES = 5.0
+_AT_ONCE = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a runner ends."""
+
+    cause: str
+    fault: bool = False
+
+
+class Crew:
+    """One start of a runner, from its first connection to its last."""
+
+    def __init__(
+        self,
+        runner_id: str,
+        url: URL,
+        registry: Registry,
+        settings: RunnerSettings,
+        subscribers: Subscribers,
+    ) -> None:
+        self.runner_id = runner_id
+        self.settings = settings
+        self.subscribers = subscribers
+        self.book: Book = Book()
+        self._ending: Ending | None = None
+        self._ends = threading.Event()
+        self._engine = _own_engine(url, runner_id)
+        lease, margin = settings.lease, settings.renewal_interval
+
+        stores = {
+            name: Store(self._engine, name=runner_id)
+            for name in ("dispatch", "settle", "leases", "maintenance")
+        }
+        attempts = Attempts(subscribers, on_finished=lambda finished: self.settler.post(finished))
+        self.executor: ThreadExecutor = ThreadExecutor(settings.queues, attempts.carry_out)
+        lanes = {queue: dispatch.Lane(limit) for queue, limit in settings.queues.items()}
+        self.dispatcher: Loop[Any] = self._loop(
+            stores["dispatch"],
+            "dispatch",
+            dispatch.Dispatch(lanes, settings.poll_interval.total_seconds(), burst=settings.burst),
+            dispatch.step,
+            Dispatcher(
+                stores["dispatch"],
+                registry=registry,
+                book=self.book,
+                executor=self.executor,
+                lease=lease,
+                runner_id=runner_id,
+                to_settler=lambda finished: self.settler.post(finished),
+                on_drained=lambda: self.ask_to_end(Ending("burst finished")),
+                subscribers=subscribers,
+            ),
+        )
+        self.settler: Loop[Any] = self._loop(
+            stores["settle"],
+            "settle",
+            settle.Settling(),
+            settle.step,
+            Settler(
+                stores["settle"],
+                book=self.book,
+                lease=lease,
+                to_dispatcher=self.dispatcher.post,
+                subscribers=subscribers,
+            ),
+        )
+        maintenance = Maintenance(
+            stores["maintenance"],
+            registry=registry,
+            queues=settings.queues,
+            lease=lease,
+            margin=margin,
+            runner_id=runner_id,
+            subscribers=subscribers,
+        )
+        self.maintenance: Loop[Any] = self._loop(
+            stores["maintenance"],
+            "maintenance",
+            duties.Maintaining(
+                maintenance.duties(rescue_interval=settings.rescue_interval), margin.total_seconds()
+            ),
+            duties.step,
+            maintenance,
+        )
+        self.keeper: Loop[Any] = self._loop(
+            stores["leases"],
+            "leases",
+            leases.Keeping(margin.total_seconds()),
+            leases.step,
+            Keeper(
+                stores["leases"],
+                book=self.book,
+                lease=lease,
+                to_maintenance=self.maintenance.post,
+                subscribers=subscribers,
+            ),
+        )
+
+    def _loop(self, store: Store, name: str, state: Any, step: Any, role: Any) -> Loop[Any]:
+        def on_end(fault: BaseException | None) -> None:
+            store.close()
+            if fault is not None:
+                self.subscribers.emit(
+                    LoopFailed(
+                        runner_id=self.runner_id,
+                        loop=name,
+                        error=describe_error(fault),
+                        failures=1,
+                        retry_in=None,
+                    )
+                )
+                self.ask_to_end(Ending(f"the {name} loop died", fault=True))
+
+        return Loop(
+            name,
+            runner_id=self.runner_id,
+            state=state,
+            step=step,
+            perform=role.perform,
+            on_error=store.reset,
+            on_end=on_end,
+            subscribers=self.subscribers,
+        )
+
+    def check_schema(self) -> None:
+        store = Store(self._engine, name=self.runner_id)
+        try:
+            store.check_schema()
+        finally:
+            store.close()
+
+    def start(self) -> None:
+        for loop in (self.settler, self.keeper, self.maintenance, self.dispatcher):
+            loop.start()
+
+    def ask_to_end(self, ending: Ending) -> None:
+        """From any thread or a signal handler; the first cause counts."""
+        self._ending = self._ending or ending
+        self._ends.set()
+
+    def wait_for_end(self) -> Ending:
+        """Block until somebody asks for the end."""
+        self._ends.wait()
+        assert self._ending is not None
+        return self._ending
+
+    def end(self, ending: Ending, *, hand_back: bool) -> int:
+        """Stop claiming, wait for what runs, write what can be written; the exit code."""
+        deadline = time.monotonic() + self.settings.grace.total_seconds()
+        self.subscribers.emit(
+            RunnerStopping(
+                runner_id=self.runner_id,
+                cause=ending.cause,
+                running=len(self.book),
+                grace=self.settings.grace,
+            )
+        )
+        self.maintenance.post(duties.StopMaintaining())
+        self.dispatcher.post(dispatch.StopClaiming())
+        self.dispatcher.join(deadline - time.monotonic() + LAST_WRITES)
+        finished = self.book.wait_until_empty(deadline)
+        left = self.book.executions()
+        if hand_back and not finished:
+            for execution in left:
+                shutdown = Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
+                self.settler.post(settle.Finished(execution, shutdown, seconds=None))
+            self.book.wait_until_empty(time.monotonic() + LAST_WRITES)
+        self.executor.stop()
+        self.settler.post(settle.StopSettling())
+        self.keeper.post(leases.StopKeeping())
+        last = time.monotonic() + LAST_WRITES
+        for loop in (self.settler, self.keeper, self.maintenance):
+            loop.join(last - time.monotonic())
+        self._engine.dispose()
+        code = FAULT if ending.fault else STOPPED if finished else GRACE_PASSED
+        self.subscribers.emit(
+            RunnerStopped(runner_id=self.runner_id, exit_code=code, handed_back=len(left) if hand_back else 0)
+        )
+        return code
+
+
+def _own_engine(url: URL, runner_id: str) -> Engine:
+    """Connections for the loops alone: no pool, for each loop keeps one for as long as it lives."""
+    arguments: dict[str, Any] = {
+        "application_name": f"sa_jobqueue {runner_id}"[:63],
+        # A network that swallows packets must not look like a patient server.
+        "connect_timeout": 10,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 20000,
+    }
+    return create_engine(
+        url, poolclass=NullPool, connect_args={k: v for k, v in arguments.items() if k not in url.query}
+    )

@@ -1,0 +1,134 @@
+"""The runner: checks before the first claim, start and stop, signals and the exit code.
+
+What one start consists of stands in `crew`, what each loop decides in `dispatch`, `settle`, `leases` and
+`maintenance.duties`, what it does in `roles`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from sqlalchemy import Engine
+
+from sa_jobqueue.database import normalise_url
+from sa_jobqueue.errors import ConfigurationError
+from sa_jobqueue.events import RunnerStarted, Subscribers
+from sa_jobqueue.runner.crew import FORCED, STOPPED, Crew, Ending
+from sa_jobqueue.runner.settings import RunnerSettings
+from sa_jobqueue.runner.signals import SecondSignal, stop_on_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import URL
+
+    from sa_jobqueue.events import Subscriber
+    from sa_jobqueue.registry import Registry
+
+
+class Runner:
+    """Runs the handlers of a registry on the jobs of some queues, in threads of this process.
+
+    Holds four connections of its own to `database`, opened when it starts; an Engine lends its URL, never its pool.
+    `run()` blocks; `start()` and `stop()` embed it in a host, as does `with Runner(...):`. A stopped runner may be
+    started again.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        database: str | URL | Engine,
+        settings: RunnerSettings | None = None,
+        *,
+        subscribers: Iterable[Subscriber] = (),
+    ) -> None:
+        self.settings: RunnerSettings = settings or RunnerSettings()
+        self.registry = registry
+        self.id: str = self.settings.name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+        self._url = normalise_url(database.url if isinstance(database, Engine) else database)
+        self._subscribers = Subscribers(subscribers)
+        self._lock = threading.Lock()
+        self._crew: Crew | None = None
+        self._exit_code = STOPPED
+
+    def run(self, *, handle_signals: bool = True) -> int:
+        """Run until a signal, a drained burst or a fault, and return the exit code.
+
+        0: stopped with every outcome written. 1: a loop died of a fault. 7: the grace period passed; jobs that were
+        still running were handed back (their attempt counts), so the caller should end the process at once. 128 + n: a
+        second signal n. With `handle_signals` it must be called in the main thread. Raises what `start` raises.
+        """
+        self.start()
+        try:
+            with stop_on_signals(self.request_stop) if handle_signals else nullcontext():
+                return self._end(hand_back=handle_signals)
+        except SecondSignal as second:
+            return FORCED + second.number
+
+    def start(self) -> None:
+        """Check and begin, then return.
+
+        Raises ConfigurationError for a registry that can't serve these queues, SchemaVersionError for a database
+        without the queue's tables, SQLAlchemy's OperationalError when it can't be reached, RuntimeError when started
+        already.
+        """
+        self._check_registry()
+        with self._lock:
+            if self._crew is not None:
+                raise RuntimeError("the runner is started already: call stop() first")
+            crew = Crew(self.id, self._url, self.registry, self.settings, self._subscribers)
+            crew.check_schema()
+            self._crew = crew
+        self._subscribers.emit(
+            RunnerStarted(runner_id=self.id, queues=dict(self.settings.queues), kinds=self.registry.kinds)
+        )
+        crew.start()
+
+    def request_stop(self, cause: str = "stop requested") -> None:
+        """Ask for the end, from any thread or a signal handler; returns at once."""
+        if (crew := self._crew) is not None:
+            crew.ask_to_end(Ending(cause))
+
+    def stop(self) -> None:
+        """Claim no more, give back what never began, wait up to the grace period; idempotent, from any thread.
+
+        What still runs after that keeps its lease until it ends by itself; its outcome is not written any more.
+        """
+        self.request_stop()
+        self._end(hand_back=False)
+
+    def __enter__(self) -> Runner:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _check_registry(self) -> None:
+        handlers = self.registry.handlers
+        if coroutines := sorted(handler.kind for handler in handlers if handler.is_async):
+            raise ConfigurationError(
+                f"handlers declared with async def can't be run by the thread executor: {', '.join(coroutines)}; "
+                "declare them with def"
+            )
+        if not set(self.settings.queues) & set(self.registry.queues):
+            known = ", ".join(f"{handler.kind} (queue {handler.queue})" for handler in handlers) or "none"
+            raise ConfigurationError(
+                f"no handler on the queues asked for ({', '.join(self.settings.queues)}); registered handlers: {known}"
+            )
+
+    def _end(self, *, hand_back: bool) -> int:
+        crew = self._crew
+        if crew is None:
+            return STOPPED
+        ending = crew.wait_for_end()
+        with self._lock:
+            if self._crew is crew:  # else another thread has ended it meanwhile
+                self._exit_code = crew.end(ending, hand_back=hand_back)
+                self._crew = None
+            return self._exit_code

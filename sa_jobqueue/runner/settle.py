@@ -1,0 +1,187 @@
+"""From an outcome to a row: the settler's pure step.
+
+Outcomes are written in batches: whatever gathered while the previous write was under way goes into the next one, with
+no timer between. An outcome stays pending until its write has landed or its lease is known to be another's. Nothing
+here knows SQL or threads; what an outcome *means* is decided in `verdict`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.records import Landing
+from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sa_jobqueue.records import Settled, Settlement
+    from sa_jobqueue.runner.book import Key
+    from sa_jobqueue.runner.executors import Execution
+
+#: The largest batch of outcomes in one write.
+BATCH_LIMIT = 1000
+#: A row that somebody else has locked is tried again after this many seconds, doubling up to the longest.
+FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT = 0.05, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Event: an execution has its outcome. `seconds` is the handler's own time, None when it never began."""
+
+    execution: Execution
+    settlement: Settlement
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Event: the store's answers to one batch, in its order."""
+
+    batch: Sequence[Finished]
+    answers: Sequence[Settled]
+
+
+@dataclass(frozen=True, slots=True)
+class StopSettling:
+    """Event: end as soon as nothing is pending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Action: hand an event to the dispatcher."""
+
+    event: Freed | OutcomesBlocked
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Action: write a batch.
+
+    `again` is for outcomes that were sent before: their leases are renewed first, for they may be past, and a write
+    of the same token that landed meanwhile counts as this one.
+    """
+
+    batch: tuple[Finished, ...]
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """Action: these outcomes are decided, landed or not: report them and let go of their jobs."""
+
+    batch: Sequence[Finished]
+    answers: Sequence[Settled]
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """An outcome that could not be written yet, and why: tried again in `wait` seconds, at `due`."""
+
+    finished: Finished
+    landing: Landing
+    due: float
+    wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Action: report outcomes that must wait."""
+
+    delays: Sequence[Delay]
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """The settler's state: outcomes in their order, those that must be sent again, those that wait for a lock."""
+
+    pending: tuple[Finished, ...] = ()
+    doubtful: tuple[Finished, ...] = ()
+    busy: tuple[Delay, ...] = ()
+    waits: Mapping[Key, float] = field(default_factory=dict)
+    blocked: bool = False
+    not_before: float = 0.0
+    stopping: bool = False
+
+
+def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, list[Any]]:
+    """One turn of the settler."""
+    actions: list[Any] = []
+    arrived: list[Finished] = []
+    for event in events:
+        match event:
+            case Finished():
+                arrived.append(event)
+            case Answered():
+                if state.blocked:
+                    actions.append(Tell(OutcomesBlocked(False)))
+                state, reports = _after_answers(replace(state, blocked=False, not_before=0.0), event, now)
+                actions += reports
+            case Failed(action=Flush() as flush, retry_in=retry_in):
+                if not state.blocked:
+                    actions.append(Tell(OutcomesBlocked(True)))
+                # Its answer may be lost: what is tried again is reconciled with what has landed already.
+                state = replace(
+                    state, doubtful=(*flush.batch, *state.doubtful), blocked=True, not_before=now + retry_in
+                )
+            case StopSettling():
+                state = replace(state, stopping=True)
+    if arrived:
+        state = replace(state, pending=(*state.pending, *arrived))
+        # Told before the write: a slot is free when its handler is done, not when the row says so.
+        actions.append(Tell(Freed(Counter(one.execution.job.queue for one in arrived))))
+    state, last = _flush_or_wait(state, now)
+    return state, [*actions, last]
+
+
+def _after_answers(state: Settling, answered: Answered, now: float) -> tuple[Settling, list[Any]]:
+    batch, answers = answered.batch, answered.answers
+    if all(answer.landing is Landing.LANDED for answer in answers):
+        return state, [Conclude(batch, answers)]
+    decided: list[tuple[Finished, Settled]] = []
+    delays: list[Delay] = []
+    waits = dict(state.waits)
+    for finished, answer in zip(batch, answers, strict=True):
+        key = finished.execution.key
+        match answer.landing:
+            case Landing.BUSY:
+                waits[key] = wait = min(waits.get(key, FIRST_BUSY_WAIT / 2) * 2, LONGEST_BUSY_WAIT)
+                delays.append(Delay(finished, answer.landing, now + wait, wait))
+            case Landing.EXPIRED:
+                delays.append(Delay(finished, answer.landing, now, 0.0))
+            case _:
+                waits.pop(key, None)
+                decided.append((finished, answer))
+    state = replace(
+        state,
+        doubtful=(*state.doubtful, *(one.finished for one in delays if one.landing is Landing.EXPIRED)),
+        busy=(*state.busy, *(one for one in delays if one.landing is Landing.BUSY)),
+        waits=waits,
+    )
+    actions: list[Any] = [Postpone(delays)] if delays else []
+    if decided:
+        actions.append(Conclude([finished for finished, _ in decided], [answer for _, answer in decided]))
+    return state, actions
+
+
+def _flush_or_wait(state: Settling, now: float) -> tuple[Settling, Any]:
+    if due := tuple(delay for delay in state.busy if delay.due <= now):
+        state = replace(
+            state,
+            pending=(*state.pending, *(delay.finished for delay in due)),
+            busy=tuple(delay for delay in state.busy if delay.due > now),
+        )
+    if now < state.not_before:
+        return state, WaitUntil(state.not_before)
+    if state.doubtful:
+        batch, rest = state.doubtful[:BATCH_LIMIT], state.doubtful[BATCH_LIMIT:]
+        return replace(state, doubtful=rest), Flush(batch, again=True)
+    if state.pending:
+        batch, rest = state.pending[:BATCH_LIMIT], state.pending[BATCH_LIMIT:]
+        return replace(state, pending=rest), Flush(batch)
+    if state.busy:
+        return state, WaitUntil(min(delay.due for delay in state.busy))
+    return state, End() if state.stopping else WaitUntil(None)

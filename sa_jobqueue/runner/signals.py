@@ -1,0 +1,44 @@
+"""SIGTERM and SIGINT for a runner that owns its process: the first asks for a stop, the second ends the wait."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class SecondSignal(BaseException):  # like KeyboardInterrupt, it must pass every `except Exception`
+    """Raised in the main thread by a second signal: end at once."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def stop_on_signals(request_stop: Callable[[str], None]) -> Iterator[None]:
+    """Answer the first signal by `request_stop(name)`, the next by SecondSignal; the host's handlers come back after.
+
+    Raises ValueError outside the main thread, where Python allows no signal handlers.
+    """
+    asked = False
+
+    def answer(number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise SecondSignal(number)
+        asked = True
+        request_stop(signal.Signals(number).name)
+
+    previous = {number: signal.signal(number, answer) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,64 @@
+"""What an attempt amounts to: one `match` from what the handler said to the settlement that is written.
+
+The place to look when an outcome is added. It runs on the handler's thread, so that a slow retry policy or a huge
+traceback holds up nobody but its own job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sa_jobqueue.failures import describe_error, storable
+from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
+from sa_jobqueue.records import Settlement
+from sa_jobqueue.states import Verb
+
+if TYPE_CHECKING:
+    from sa_jobqueue.handlers import Handler
+    from sa_jobqueue.records import ClaimedJob
+
+EXPIRED_REASON = "expired"
+SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
+
+
+def verdict(
+    job: ClaimedJob,
+    handler: Handler[..., ..., Any],
+    *,
+    returned: object = None,
+    raised: BaseException | None = None,
+) -> tuple[Settlement, str | None]:
+    """The settlement of one attempt, and what was wrong with the handler's retry policy, if anything."""
+    outcome = raised.outcome if isinstance(raised, Settle) else returned
+    cause = raised.__cause__ if isinstance(raised, Settle) else raised
+    error = None if cause is None else describe_error(cause)
+    match outcome:
+        case Retry(after=None, reason=reason):
+            return _failed(job, handler, cause or Settle(outcome), _joined(reason, error))
+        case Retry(after=after, reason=reason):
+            return Settlement(job.id, job.token, Verb.RETRY, delay=after, error=_joined(reason, error)), None
+        case Snooze(after):
+            return Settlement(job.id, job.token, Verb.SNOOZE, delay=after), None
+        case Discard(reason):
+            return _discarded(job, reason, error), None
+        case _ if raised is not None:
+            return _failed(job, handler, raised, error)
+        case _:
+            return Settlement(job.id, job.token, Verb.COMPLETE), None
+
+
+def _failed(
+    job: ClaimedJob, handler: Handler[..., ..., Any], raised: BaseException, error: str | None
+) -> tuple[Settlement, str | None]:
+    decision = handler.decide(job.counted_attempts, raised)
+    if decision.delay is None:
+        return _discarded(job, f"no retry after {type(raised).__qualname__}", error), decision.fault
+    return Settlement(job.id, job.token, Verb.RETRY, delay=decision.delay, error=error), decision.fault
+
+
+def _discarded(job: ClaimedJob, why: str, error: str | None) -> Settlement:
+    return Settlement(job.id, job.token, Verb.DISCARD, error=error, reason=storable(f"discarded: {why}"))
+
+
+def _joined(reason: str | None, error: str | None) -> str | None:
+    return storable("\n".join(part for part in (reason, error) if part)) or None

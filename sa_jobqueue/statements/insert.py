@@ -1,0 +1,108 @@
+"""The one INSERT of the library: constant text for any number of jobs, keyed or not.
+
+Columns travel as arrays, so 1,000 jobs are one statement and one entry in every statement cache. (A VALUES list takes
+two to three times as long; insertmanyvalues with ON CONFLICT hands out wrong ids or loses rows.) `unnest` pads a
+shorter array with NULL: a column in which every job has the default travels as an empty one, and the default is here.
+
+The look-up of the key comes before `ON CONFLICT`: without it the INSERT waits for whoever has locked the row that
+holds the key. As a scalar sub-select it always probes the index; NOT EXISTS with an OR beside it may be planned as a
+hash of the whole table. `ON CONFLICT` stays for the race, and waits then, as every unique index does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import DateTime, Integer, SmallInteger, Text, cast, func, or_, select
+from sqlalchemy.dialects.postgresql import INTERVAL, JSONB, insert
+
+from sa_jobqueue.models import jobs, schema_in_use
+from sa_jobqueue.records import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PAYLOAD_VERSION,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+)
+from sa_jobqueue.sql import array, number, word
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy.sql.dml import ReturningInsert
+    from sqlalchemy.sql.type_api import TypeEngine
+
+    from sa_jobqueue.records import NewJob
+
+_TIMESTAMP = DateTime(timezone=True)
+
+#: Field of NewJob, type on the way, and the value that need not travel.
+_COLUMNS: tuple[tuple[str, type[TypeEngine[Any]] | TypeEngine[Any], Any], ...] = (
+    ("kind", Text, ...),
+    ("payload", Text, ...),
+    ("queue", Text, DEFAULT_QUEUE),
+    ("payload_version", Integer, DEFAULT_PAYLOAD_VERSION),
+    ("priority", SmallInteger, DEFAULT_PRIORITY),
+    ("max_attempts", Integer, DEFAULT_MAX_ATTEMPTS),
+    ("run_at", _TIMESTAMP, None),
+    ("delay", INTERVAL, None),
+    ("expires_at", _TIMESTAMP, None),
+    ("idempotency_key", Text, None),
+    ("key_scope", Text, None),
+    ("unique_key", Text, None),
+    ("trace_context", Text, None),
+)
+_GETTERS = tuple((name, attrgetter(name), default) for name, _, default in _COLUMNS)
+
+
+@cache
+def insert_jobs() -> ReturningInsert[*tuple[Any, ...]]:
+    """Insert the rows of `insert_parameters()` in their order; answers with those that were inserted, in any order.
+
+    A row is left out when its unique key is taken. Raises nothing for a duplicate under READ COMMITTED; under
+    REPEATABLE READ a holder that committed after the snapshot is SQLSTATE 40001.
+    """
+    schema_in_use()
+    given = (
+        func.unnest(*(array(name, item) for name, item, _ in _COLUMNS))
+        .table_valued(*(name for name, _, _ in _COLUMNS), with_ordinality="position")
+        .render_derived(name="given")
+    )
+    row = given.c
+    values = {
+        jobs.c.kind: row.kind,
+        jobs.c.payload: cast(row.payload, JSONB),
+        jobs.c.queue: func.coalesce(row.queue, word(DEFAULT_QUEUE)),
+        jobs.c.payload_version: func.coalesce(row.payload_version, number(DEFAULT_PAYLOAD_VERSION)),
+        jobs.c.priority: func.coalesce(row.priority, number(DEFAULT_PRIORITY)),
+        jobs.c.max_attempts: func.coalesce(row.max_attempts, number(DEFAULT_MAX_ATTEMPTS)),
+        jobs.c.run_at: func.coalesce(row.run_at, func.now() + row.delay, func.now()),
+        jobs.c.expires_at: row.expires_at,
+        jobs.c.idempotency_key: row.idempotency_key,
+        jobs.c.key_scope: row.key_scope,
+        jobs.c.unique_key: row.unique_key,
+        jobs.c.trace_context: cast(row.trace_context, JSONB),
+    }
+    held = jobs.alias("held")
+    taken = select(held.c.unique_key).where(held.c.unique_key == row.unique_key).scalar_subquery()
+    source = (
+        select(*values.values()).where(or_(row.unique_key.is_(None), taken.is_(None))).order_by(row.position)
+    )
+    return (
+        insert(jobs)
+        .from_select(list(values), source, include_defaults=False)
+        .on_conflict_do_nothing(
+            index_elements=[jobs.c.unique_key], index_where=jobs.c.unique_key.is_not(None)
+        )
+        .returning(jobs.c.id, jobs.c.unique_key, jobs.c.run_at, jobs.c.created_at, jobs.c.updated_at)
+    )
+
+
+def insert_parameters(new_jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+    """The arrays for `insert_jobs()`."""
+    parameters = {}
+    for name, getter, default in _GETTERS:
+        column = list(map(getter, new_jobs))
+        parameters[name] = [] if column.count(default) == len(column) else column
+    return parameters

@@ -1,0 +1,139 @@
+"""Inserting jobs, keyed or not: every key ends up held by exactly one row, and everybody is told by which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import DBAPIError
+
+from sa_jobqueue.errors import EnqueueError
+from sa_jobqueue.queries.keys import holders_of_keys
+from sa_jobqueue.records import Inserted
+from sa_jobqueue.statements.insert import insert_jobs as insert_statement
+from sa_jobqueue.statements.insert import insert_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Connection
+
+    from sa_jobqueue.records import NewJob
+
+#: Bounds of one statement: more jobs are no faster, and more text would near the gigabyte that an array can take.
+CHUNK, CHUNK_TEXT = 5_000, 32 * 1024 * 1024
+#: A key that is neither free nor held, this many times in a row, is held and released by others in the meantime.
+ROUNDS = 20
+_UNDEFINED_TABLE, _UNDEFINED_COLUMN = "42P01", "42703"
+
+
+def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert what has no key or a free one; answers in the order of `new_jobs`, all in the connection's transaction.
+
+    Keyed rows are taken in the order of their keys, so that two calls at once can't deadlock on them. Waits where an
+    open transaction has just inserted the same key. Of several jobs with one key the first is inserted. Raises
+    EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows rows.
+    """
+    if connection.dialect.name != "postgresql":
+        raise EnqueueError(
+            f"jobs live in PostgreSQL, and this connection goes to {connection.dialect.name}: bind the Job class to "
+            "its database, Session(binds={Job: engine}), or pass a connection to it"
+        )
+    first: dict[str, int] = {}
+    free: list[int] = []
+    repeated: list[int] = []
+    for position, new_job in enumerate(new_jobs):
+        if (key := new_job.unique_key) is None:
+            free.append(position)
+        elif first.setdefault(key, position) != position:
+            repeated.append(position)
+    keyed = [position for _, position in sorted(first.items())]
+    answers: dict[int, Inserted] = {}
+    try:
+        for chunk in _chunks(new_jobs, keyed + free):
+            _insert_chunk(connection, new_jobs, chunk, answers)
+    except DBAPIError as error:
+        error.hide_parameters = True  # they hold payloads, and error texts end up in logs
+        if _sqlstate(error) in (_UNDEFINED_TABLE, _UNDEFINED_COLUMN):
+            error.add_note(
+                "The tables of the job queue are missing or older than this release; run: alembic upgrade head"
+            )
+        raise
+    for position in repeated:
+        holder = answers[first[new_jobs[position].unique_key or ""]]
+        answers[position] = Inserted(holder.id, False, holder.values)
+    return [answers[position] for position in range(len(new_jobs))]
+
+
+def _insert_chunk(
+    connection: Connection, new_jobs: Sequence[NewJob], chunk: list[int], answers: dict[int, Inserted]
+) -> None:
+    """Repeat insert and read until every key has answered: a holder may vanish between the two."""
+    missing = chunk
+    for _ in range(ROUNDS):
+        _insert_once(connection, new_jobs, missing, answers)
+        missing = [position for position in missing if position not in answers]
+        if not missing:
+            return
+        held = {new_jobs[position].unique_key: position for position in missing}
+        for row in connection.execute(holders_of_keys(), {"keys": list(held)}).mappings():
+            answers[held[row["unique_key"]]] = Inserted(row["id"], False, dict(row))
+        missing = [position for position in missing if position not in answers]
+        if not missing:
+            return
+    raise EnqueueError(
+        f"the idempotency key {new_jobs[missing[0]].idempotency_key!r} was neither free nor held in {ROUNDS} rounds: "
+        "somebody takes and releases it all the time; enqueue the job again"
+    )
+
+
+def _insert_once(
+    connection: Connection, new_jobs: Sequence[NewJob], chunk: list[int], answers: dict[int, Inserted]
+) -> None:
+    rows = connection.execute(insert_statement(), insert_parameters([new_jobs[at] for at in chunk])).all()
+    by_key: dict[str, int] = {}
+    free: list[int] = []
+    for position in chunk:
+        if (key := new_jobs[position].unique_key) is None:
+            free.append(position)
+        else:
+            by_key[key] = position
+    without_key = []
+    for row in rows:
+        if row.unique_key is None:
+            without_key.append(row)
+        else:
+            answers[by_key[row.unique_key]] = _created(row)
+    if len(without_key) != len(free):
+        raise EnqueueError(
+            f"{len(free)} jobs were sent and {len(without_key)} rows came back: does a trigger, a rule or a row "
+            "security policy on the job table swallow them?"
+        )
+    # Ids are given out in the order of the INSERT, but RETURNING promises no order of its own.
+    for position, row in zip(free, sorted(without_key, key=lambda row: row.id), strict=True):
+        answers[position] = _created(row)
+
+
+def _created(row: Any) -> Inserted:
+    id_, _, run_at, created_at, updated_at = row
+    return Inserted(
+        id_, True, {"id": id_, "run_at": run_at, "created_at": created_at, "updated_at": updated_at}
+    )
+
+
+def _chunks(new_jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
+    chunk: list[int] = []
+    text = 0
+    for position in positions:
+        size = len(new_jobs[position].payload)
+        if chunk and (len(chunk) == CHUNK or text + size > CHUNK_TEXT):
+            yield chunk
+            chunk, text = [], 0
+        chunk.append(position)
+        text += size
+    if chunk:
+        yield chunk
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    """psycopg and asyncpg call it sqlstate, psycopg2 pgcode."""
+    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)

@@ -1,0 +1,1 @@
+"""Small applications that runner processes of the tests load."""

@@ -1,0 +1,323 @@
+"""Events in the log: the right level, the right words, the same fields, and nothing that must not be there."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+
+from sa_jobqueue import events as ev
+from sa_jobqueue.logs import ConsoleFormatter, JsonFormatter, log_event, logger, set_up_logging
+from sa_jobqueue.logs.formats import has_colours
+from sa_jobqueue.states import JobStatus, Verb
+
+JOB: dict[str, Any] = {"job_id": 17, "kind": "document.embed", "queue": "ai", "attempt": 2}
+SECOND = timedelta(seconds=1)
+ERROR = "ValueError: boom\n  at app/jobs.py:3 in app.embed"
+
+
+def settled(verb: Verb, status: JobStatus, **more: Any) -> ev.JobSettled:
+    """A settled job."""
+    return ev.JobSettled(**JOB, max_attempts=5, verb=verb, status=status, **more)
+
+
+LINES: list[tuple[ev.Event, str, str]] = [
+    (
+        ev.RunnerStarted(runner_id="r", queues={"ai": 4, "default": 10}, kinds=("a", "b")),
+        "INFO",
+        "runner r started: queues ai:4, default:10; kinds a, b",
+    ),
+    (
+        ev.RunnerStopping(runner_id="r", cause="SIGTERM", running=3, grace=25 * SECOND),
+        "INFO",
+        "runner r stops (SIGTERM): claims nothing more, waits up to 25s for 3 running jobs",
+    ),
+    (ev.RunnerStopped(runner_id="r", exit_code=0, handed_back=0), "INFO", "runner r stopped with code 0"),
+    (
+        ev.RunnerStopped(runner_id="r", exit_code=7, handed_back=1),
+        "WARNING",
+        "runner r stopped with code 7, 1 running job handed back",
+    ),
+    (
+        ev.JobsClaimed(runner_id="r", queues={"ai": 2, "default": 3}, duration=SECOND / 200),
+        "DEBUG",
+        "claimed 5 jobs (ai 2, default 3) in 5ms",
+    ),
+    (ev.JobStarted(**JOB, max_attempts=5), "DEBUG", "job 17 document.embed started, attempt 2 of 5"),
+    (
+        settled(Verb.COMPLETE, JobStatus.DONE, duration=1.2 * SECOND),
+        "INFO",
+        "job 17 document.embed done in 1.2s",
+    ),
+    (
+        settled(Verb.RETRY, JobStatus.READY, duration=SECOND, delay=20 * SECOND, error=ERROR),
+        "WARNING",
+        "job 17 document.embed failed in 1s, attempt 2 of 5, again in 20s: ValueError: boom",
+    ),
+    (
+        settled(Verb.RETRY, JobStatus.DEAD, duration=SECOND, delay=20 * SECOND, error=ERROR),
+        "ERROR",
+        "job 17 document.embed is dead after attempt 2 of 5: ValueError: boom",
+    ),
+    (
+        settled(Verb.DISCARD, JobStatus.DEAD, reason="discarded: gone"),
+        "ERROR",
+        "job 17 document.embed is dead after attempt 2 of 5: discarded: gone",
+    ),
+    (
+        settled(Verb.RETRY, JobStatus.CANCELLED, error=ERROR),
+        "INFO",
+        "job 17 document.embed cancelled: ValueError: boom",
+    ),
+    (
+        settled(Verb.ABORT, JobStatus.CANCELLED, reason="expired"),
+        "INFO",
+        "job 17 document.embed cancelled: expired",
+    ),
+    (
+        settled(Verb.SNOOZE, JobStatus.READY, delay=timedelta(hours=1)),
+        "INFO",
+        "job 17 document.embed snoozed, again in 1h",
+    ),
+    (settled(Verb.RELEASE, JobStatus.READY), "INFO", "job 17 document.embed: release, now ready"),
+    (
+        ev.SettleDelayed(**JOB, verb=Verb.COMPLETE, cause="busy", retry_in=SECOND / 20),
+        "DEBUG",
+        "job 17 document.embed: somebody's transaction holds the row, complete again in 50ms",
+    ),
+    (
+        ev.SettleDelayed(**JOB, verb=Verb.COMPLETE, cause="expired", retry_in=SECOND),
+        "WARNING",
+        "job 17 document.embed: the lease was past, it is renewed before complete",
+    ),
+    (
+        ev.OutcomeDropped(**JOB, verb=Verb.COMPLETE, cause="gone"),
+        "WARNING",
+        "job 17 document.embed: attempt 2 ended in complete, not written: the row doesn't exist any more",
+    ),
+    (
+        ev.LeaseLost(**JOB, cause="lost"),
+        "WARNING",
+        "job 17 document.embed: lease lost while it runs: another owner or an operator has the job",
+    ),
+    (
+        ev.CancelRequested(**JOB),
+        "INFO",
+        "job 17 document.embed: somebody asked to cancel it, the handler is told",
+    ),
+    (
+        ev.JobRescued(**JOB, status=JobStatus.READY, leased_by="host-2"),
+        "WARNING",
+        "job 17 document.embed rescued: host-2 let its lease pass at attempt 2; now ready",
+    ),
+    (
+        ev.JobRescued(**JOB, status=JobStatus.DEAD, leased_by=None),
+        "ERROR",
+        "job 17 document.embed rescued: its runner let its lease pass at attempt 2; now dead",
+    ),
+    (
+        ev.UnknownKinds(
+            runner_id="r", kinds={"b": 3, "emebd": 1}, nearest={"emebd": ("embed", "embeds"), "b": ()}
+        ),
+        "WARNING",
+        "due jobs without a handler here, left alone: 3 of b, 1 of emebd (did you mean embed or embeds?)",
+    ),
+    (
+        ev.PolicyFault(**JOB, fault="returned -1, expected a timedelta or None", delay=20 * SECOND),
+        "ERROR",
+        "job 17 document.embed: retry policy returned -1, expected a timedelta or None; the default policy's delay: 20s",
+    ),
+    (
+        ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=1, retry_in=SECOND),
+        "ERROR",
+        "the dispatcher loop fails, it goes on trying: ValueError: boom",
+    ),
+    (
+        ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=9, retry_in=SECOND),
+        "ERROR",
+        "the dispatcher loop fails (9 times now), it goes on trying: ValueError: boom",
+    ),
+    (
+        ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=1, retry_in=None),
+        "CRITICAL",
+        "the dispatcher loop ended for good: ValueError: boom",
+    ),
+    (
+        ev.LoopRecovered(runner_id="r", loop="dispatcher", failures=9, after=7 * SECOND),
+        "INFO",
+        "the dispatcher loop works again after 7s and 9 failures",
+    ),
+]
+
+
+def logged(event: ev.Event, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
+    """The one record that an event makes."""
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, logger.name):
+        log_event(event)
+    (record,) = caplog.records
+    return record
+
+
+@pytest.mark.parametrize(("event", "level", "message"), LINES, ids=lambda value: type(value).__name__)
+def test_each_event_is_one_line(
+    event: ev.Event, level: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The words and the level that an operator reads and sets alarms on."""
+    record = logged(event, caplog)
+    assert (record.levelname, record.getMessage()) == (level, message)
+
+
+def test_every_event_has_a_line() -> None:
+    """A new event can't be forgotten here."""
+    assert {type(event) for event, _, _ in LINES} == set(get_args(ev.Event))
+
+
+@pytest.mark.parametrize(("event", "level", "message"), LINES, ids=lambda value: type(value).__name__)
+def test_extra_has_every_field_under_its_own_name(
+    event: ev.Event, level: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same words in the log as in events and columns; durations in seconds, saying so."""
+    record = logged(event, caplog)
+    assert record.event == type(event).__name__  # type: ignore[attr-defined]
+    for field in fields(event):
+        value = getattr(event, field.name)
+        if isinstance(value, timedelta):
+            assert getattr(record, f"{field.name}_seconds") == value.total_seconds()
+        elif value is not None:
+            assert getattr(record, field.name) == value
+
+
+def test_what_is_below_the_level_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The usual level keeps the start of each job out."""
+    with caplog.at_level(logging.INFO, logger.name):
+        log_event(ev.JobStarted(**JOB, max_attempts=5))
+    assert not caplog.records
+
+
+def record_of(event: ev.Event, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
+    """A record at a fixed time."""
+    record = logged(event, caplog)
+    record.created, record.msecs = 1_900_000_000.25, 250
+    return record
+
+
+def test_json_is_one_object_per_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A machine finds every field; line breaks of an error stay inside the object."""
+    event = settled(Verb.RETRY, JobStatus.READY, duration=SECOND, delay=20 * SECOND, error=ERROR)
+    line = JsonFormatter().format(record_of(event, caplog))
+    assert "\n" not in line
+    assert list(json.loads(line).items()) == [
+        ("time", "2030-03-17T17:46:40.250+00:00"),
+        ("level", "warning"),
+        ("logger", "sa_jobqueue.runner"),
+        ("message", "job 17 document.embed failed in 1s, attempt 2 of 5, again in 20s: ValueError: boom"),
+        ("event", "JobSettled"),
+        ("job_id", 17),
+        ("kind", "document.embed"),
+        ("queue", "ai"),
+        ("attempt", 2),
+        ("max_attempts", 5),
+        ("verb", "retry"),
+        ("status", "ready"),
+        ("duration_seconds", 1.0),
+        ("delay_seconds", 20.0),
+        ("error", ERROR),
+    ]
+
+
+def make_record(message: str, **more: Any) -> logging.LogRecord:
+    """A record of an application's own logger."""
+    record = logging.makeLogRecord({"name": "app", "msg": message, "levelname": "ERROR", "levelno": 40})
+    record.__dict__.update(more)
+    return record
+
+
+def test_json_takes_any_record() -> None:
+    """An application's extra fields, also those that JSON doesn't know, and its tracebacks are kept."""
+    try:
+        raise KeyError("x")
+    except KeyError:
+        record = make_record("no", when=SECOND, level="mine", exc_info=sys.exc_info())
+    values = json.loads(JsonFormatter().format(record))
+    assert (values["level"], values["when"]) == ("error", "0:00:01")
+    assert values["exception"].endswith("KeyError: 'x'")
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), ConsoleFormatter(colours=False)])
+def test_passwords_of_urls_are_never_shown(formatter: logging.Formatter) -> None:
+    """Neither in the message nor in a field nor in a traceback."""
+    url = "postgresql://u:hunter2@h/d"
+    try:
+        raise ValueError(url)
+    except ValueError:
+        record = make_record(f"can't reach {url}", url=url, exc_info=sys.exc_info())
+    line = formatter.format(record)
+    assert "hunter2" not in line
+    assert "postgresql://u:***@h/d" in line
+
+
+def test_console_is_one_line_and_the_rest_of_the_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Where it happened stands below, indented."""
+    event = settled(Verb.RETRY, JobStatus.DEAD, error=ERROR)
+    text = ConsoleFormatter(colours=False).format(logged(event, caplog))
+    first, second = text.split("\n")
+    assert first[2:3] == first[5:6] == ":"
+    assert first[8:] == " ERROR   job 17 document.embed is dead after attempt 2 of 5: ValueError: boom"
+    assert second == "      at app/jobs.py:3 in app.embed"
+
+
+def test_console_names_other_loggers_and_shows_tracebacks() -> None:
+    """An application's own lines can be told from the runner's."""
+    try:
+        raise KeyError("x")
+    except KeyError:
+        record = make_record("no", exc_info=sys.exc_info())
+    first, *_, last = ConsoleFormatter(colours=False).format(record).split("\n")
+    assert first.endswith("ERROR   app: no")
+    assert last == "    KeyError: 'x'"
+
+
+def test_console_shows_control_characters_instead_of_obeying_them() -> None:
+    """An error message can neither colour the terminal nor forge a line of the log."""
+    text = ConsoleFormatter(colours=False).format(make_record("a\x1b[2Jb\rc\x00\udcff\nforged"))
+    assert text.endswith("app: a\\x1b[2Jb\\rc\\x00\\udcff\n    forged")
+
+
+def test_colours_are_for_terminals_of_people_who_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files and NO_COLOR get plain text."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert has_colours(Terminal())
+    assert not has_colours(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_colours(Terminal())
+    monkeypatch.setenv("NO_COLOR", "")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not has_colours(Terminal())
+    assert "\x1b[31mERROR  \x1b[0m" in ConsoleFormatter(colours=True).format(make_record("x"))
+
+
+@pytest.mark.parametrize(("log_format", "start"), [("json", '{"time": "'), ("console", "")])
+def test_set_up_logging(log_format: Any, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chosen format and level hold for every logger of the process."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.root.level)
+    stream = io.StringIO()
+    set_up_logging(log_format, "warning", stream)
+    logging.getLogger("app").info("unheard")
+    logging.getLogger("app").warning("heard")
+    (line,) = stream.getvalue().splitlines()
+    assert line.startswith(start)
+    assert "heard" in line

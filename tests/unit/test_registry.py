@@ -1,0 +1,427 @@
+"""Registering handlers, looking them up, calling them for a payload."""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Optional
+
+import pytest
+
+from sa_jobqueue.context import JobContext
+from sa_jobqueue.context import JobContext as Renamed
+from sa_jobqueue.errors import PayloadError
+from sa_jobqueue.records import HandlerCall
+from sa_jobqueue.registry import Registry
+from sa_jobqueue.retry import DEFAULT_RETRY, Decision, delays, exponential, fixed, never
+
+if TYPE_CHECKING:
+    from elsewhere import Document  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+
+CONTEXT = JobContext(
+    id=17,
+    kind="k",
+    queue="default",
+    payload={},
+    attempt=1,
+    max_attempts=5,
+    idempotency_key=None,
+    run_at=datetime(2030, 1, 1, tzinfo=UTC),
+    created_at=datetime(2030, 1, 1, tzinfo=UTC),
+    runner_id="host-1",
+)
+
+
+def embed(ctx: JobContext, document_id: int, model: str = "m1") -> tuple[JobContext, int, str]:
+    return ctx, document_id, model
+
+
+def plain(document_id: int) -> int:
+    return document_id
+
+
+def nothing() -> str:
+    return "ran"
+
+
+def any_fields(ctx: JobContext, document_id: int, **rest: Any) -> tuple[int, dict[str, Any]]:
+    return document_id, rest
+
+
+# --- registration -----------------------------------------------------------------------------------------------
+
+
+def test_a_handler_is_still_its_function() -> None:
+    """Registration takes nothing away: the function can be called directly, as tests do."""
+    handler = Registry().handler("document.embed")(embed)
+    assert handler(CONTEXT, 7, model="m2") == (CONTEXT, 7, "m2")
+    assert handler.function is embed
+
+
+def test_defaults() -> None:
+    """What a handler gets that names nothing but its kind."""
+    handler = Registry().handler("k")(nothing)
+    assert (handler.queue, handler.max_attempts, handler.priority) == ("default", 5, None)
+    assert (handler.retry, handler.permanent, handler.aliases) == (DEFAULT_RETRY, (), ())
+    assert (handler.payload_version, handler.is_async) == (1, False)
+
+
+def test_async_functions_are_told_apart() -> None:
+    """The runner chooses an executor by it; a callable object counts by its `__call__`."""
+
+    class Callable_:  # noqa: N801
+        async def __call__(self) -> None: ...
+
+    async def handler() -> None: ...
+
+    jobs = Registry()
+    assert jobs.handler("a")(handler).is_async
+    assert jobs.handler("b")(Callable_()).is_async
+    assert jobs.handler("c")(functools.partial(handler)).is_async
+    assert not jobs.handler("d")(functools.partial(plain, 7)).is_async
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"queue": ""}, ValueError, "queue: a name can't be blank"),
+        ({"queue": "a\0b"}, ValueError, "queue: the character"),
+        ({"queue": "\udcff"}, ValueError, "queue: the character"),
+        ({"queue": "q" * 201}, ValueError, "queue: at most 200"),
+        ({"queue": None}, TypeError, "queue: expected a text"),
+        ({"max_attempts": 0}, ValueError, "max_attempts: expected 1 to 2000000000, got 0"),
+        ({"max_attempts": -1}, ValueError, "max_attempts"),
+        ({"max_attempts": 2_000_000_001}, ValueError, "max_attempts"),
+        ({"max_attempts": 1.0}, TypeError, "max_attempts: expected a whole number"),
+        ({"max_attempts": True}, TypeError, "max_attempts"),
+        ({"priority": 10}, ValueError, "priority: expected 0 to 9"),
+        ({"priority": -1}, ValueError, "priority"),
+        ({"priority": "high"}, TypeError, "priority"),
+        ({"payload_version": 0}, ValueError, "payload_version"),
+        (
+            {"retry": exponential},
+            TypeError,
+            r"retry: expected a policy .* got sa_jobqueue\.retry\.exponential",
+        ),
+        ({"retry": never}, TypeError, "retry"),
+        ({"retry": fixed}, TypeError, "retry"),
+        ({"retry": delays}, TypeError, "retry"),
+        ({"retry": None}, TypeError, "retry"),
+        ({"retry": timedelta(seconds=1)}, TypeError, "retry"),
+        ({"permanent": (1,)}, TypeError, "permanent: expected exception classes, got 1"),
+        ({"permanent": (int,)}, TypeError, "permanent"),
+        ({"permanent": ValueError}, TypeError, "permanent: expected several"),
+        ({"permanent": None}, TypeError, "permanent: expected several"),
+        ({"aliases": "old"}, TypeError, "aliases: expected several"),
+        ({"aliases": ("",)}, ValueError, "aliases: a name can't be blank"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(
+    settings: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """The message names the kind and the setting, and the function isn't registered."""
+    jobs = Registry()
+    with pytest.raises(error, match=rf"(?s)handler\('the\.kind'\): {text}"):
+        jobs.handler("the.kind", **settings)
+    assert jobs.kinds == ()
+
+
+@pytest.mark.parametrize("kind", ["", "  ", "a\nb", "k" * 201, None, 5])
+def test_a_kind_is_a_name(kind: object) -> None:
+    """Kinds go into columns, logs and command lines."""
+    with pytest.raises((ValueError, TypeError), match=r"handler\(kind\)"):
+        Registry().handler(kind)  # type: ignore[arg-type]
+
+
+def test_a_decorator_without_kind_says_what_to_write() -> None:
+    """The commonest slip has its own message."""
+    with pytest.raises(
+        TypeError, match=r"plain is registered without a kind: write @....handler\('the\.kind'\)"
+    ):
+        Registry().handler(plain)  # type: ignore[arg-type]
+
+
+def generator() -> Any:
+    yield 1
+
+
+async def async_generator() -> Any:
+    yield 1
+
+
+class Klass:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (None, "expected a function, got None"),
+        ("embed", "expected a function"),
+        (Klass, "expected a function"),
+        (generator, "generator is a generator"),
+        (async_generator, "async_generator is a generator"),
+        (lambda a, /: a, "takes a by position only"),
+        (lambda *names: names, r"takes \*names by position only"),
+        (dict.fromkeys, "by position only"),
+        (Registry().handler("other")(plain), "plain is the handler of 'other' already: use aliases"),
+    ],
+)
+def test_what_is_no_handler_is_refused(function: Any, text: str) -> None:
+    """A function that would do nothing, or can't be called by names, fails at import, not in its first job."""
+    jobs = Registry()
+    with pytest.raises(TypeError, match=rf"handler\('the\.kind'\): .*{text}"):
+        jobs.handler("the.kind")(function)
+    assert jobs.kinds == ()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{"kind": "a"}, {"kind": "b"}, {"kind": "c", "aliases": ("x", "a")}, {"kind": "c", "aliases": ("b",)}],
+)
+def test_a_taken_kind_names_both_functions(names: dict[str, Any]) -> None:
+    """Two handlers for one kind are refused, whichever of the names are aliases, and nothing is half registered."""
+    jobs = Registry()
+    jobs.handler("a", aliases=("b",))(plain)
+    with pytest.raises(ValueError, match=r"nothing is taken by .*\.plain"):
+        jobs.handler(**names)(nothing)
+    assert jobs.kinds == ("a", "b")
+
+
+def test_a_kind_is_no_alias_of_itself() -> None:
+    """A slip in aliases is told, not swallowed."""
+    with pytest.raises(ValueError, match="'a'"):
+        Registry().handler("a", aliases=("a",))(plain)
+
+
+# --- lookup -----------------------------------------------------------------------------------------------------
+
+
+def test_find_by_kind_and_alias() -> None:
+    """Jobs enqueued under a former name run after a rename."""
+    jobs = Registry()
+    handler = jobs.handler("b2", aliases=("b",), queue="ai")(plain)
+    assert jobs.find("b2") is jobs.find("b") is handler
+    assert jobs.find("B2") is None
+    assert jobs.kinds == ("b", "b2")
+    assert jobs.queues == ("ai",)
+    assert jobs.handlers == (handler,)
+    assert repr(jobs) == "Registry(b, b2)"
+
+
+def test_nearest_kinds() -> None:
+    """A misspelt kind gets a hint, an unrelated one doesn't."""
+    jobs = Registry()
+    jobs.handler("document.embed")(embed)
+    jobs.handler("mail.send")(plain)
+    assert jobs.nearest("document.embedd") == ("document.embed",)
+    assert jobs.nearest("zzzzzz") == ()
+
+
+def test_include_adds_all_or_nothing() -> None:
+    """Registries of several modules become one; a clash changes neither."""
+    one, two, three = Registry(), Registry(), Registry()
+    first = one.handler("a")(plain)
+    second = two.handler("b", aliases=("c",))(nothing)
+    one.include(two)
+    assert one.handlers == (first, second)
+    assert one.find("c") is second
+    one.include(two)
+    assert one.kinds == ("a", "b", "c")
+    three.handler("z")(plain)
+    three.handler("c")(plain)
+    with pytest.raises(ValueError, match="'c'"):
+        one.include(three)
+    assert one.kinds == ("a", "b", "c")
+
+
+# --- calls ------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_carries_the_settings_and_what_was_given() -> None:
+    """Defaults aren't stored: a waiting job gets the default of the code that runs it."""
+    handler = Registry().handler("document.embed", queue="ai", max_attempts=8, priority=0, payload_version=2)(
+        embed
+    )
+    assert handler.call(document_id=7) == HandlerCall("document.embed", {"document_id": 7}, "ai", 8, 0, 2)
+    assert handler.call(7, "m1").payload == {"document_id": 7, "model": "m1"}
+    assert Registry().handler("n")(nothing).call().payload == {}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "text"),
+    [
+        ((), {}, "missing a required argument: 'document_id'"),
+        ((7,), {"modle": "m"}, "unexpected keyword argument 'modle'"),
+        ((7, "m", 8), {}, "too many positional arguments"),
+        ((7,), {"ctx": CONTEXT}, "'ctx'"),
+    ],
+)
+def test_a_wrong_call_fails_before_anything_is_enqueued(args: Any, kwargs: Any, text: str) -> None:
+    """TypeError names the kind, the parameter and the signature."""
+    handler = Registry().handler("document.embed")(embed)
+    with pytest.raises(TypeError, match=rf"document\.embed: .*{text}.*\.embed\(document_id: "):
+        handler.call(*args, **kwargs)
+
+
+def test_any_fields_are_flat_in_the_payload() -> None:
+    """**fields stand beside the named ones, and never under the injected name."""
+    handler = Registry().handler("k")(any_fields)
+    call = handler.call(1, a=2, rest=3)
+    assert call.payload == {"document_id": 1, "a": 2, "rest": 3}
+    assert handler.bind(CONTEXT, call.payload)() == (1, {"a": 2, "rest": 3})
+    with pytest.raises(TypeError, match="'ctx' is filled in by the runner"):
+        handler.call(1, ctx=2)
+    with pytest.raises(PayloadError, match="has 'ctx'"):
+        handler.bind(CONTEXT, {"document_id": 1, "ctx": 2})
+
+
+# --- runs -------------------------------------------------------------------------------------------------------
+
+
+def test_bind_gives_fields_as_keyword_arguments() -> None:
+    """A run gets the context where it asked for it, the fields by name, and its own defaults."""
+    handler = Registry().handler("k")(embed)
+    assert handler.bind(CONTEXT, {"document_id": 7})() == (CONTEXT, 7, "m1")
+    assert handler.bind(CONTEXT, {"model": "m2", "document_id": 7})() == (CONTEXT, 7, "m2")
+
+
+def test_binding_leaves_the_payload_alone() -> None:
+    """The context isn't put into the job's own payload."""
+    payload = {"document_id": 7}
+    Registry().handler("k")(embed).bind(CONTEXT, payload)
+    assert payload == {"document_id": 7}
+
+
+@pytest.mark.parametrize("payload", [None, {}, [], {"a": 1}, "text", 5])
+def test_a_handler_without_parameters_takes_any_payload(payload: Any) -> None:
+    """What it wants of the payload it reads from the context."""
+
+    def reads(ctx: JobContext) -> Any:
+        return ctx.id
+
+    assert Registry().handler("n")(nothing).bind(CONTEXT, payload)() == "ran"
+    assert Registry().handler("r")(reads).bind(CONTEXT, payload)() == 17
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (None, "the payload is null"),
+        ([7], "the payload is an array"),
+        ("7", "the payload is a text"),
+        (True, "the payload is a boolean"),
+        (7, "the payload is a number"),
+        ({}, r"lacks 'document_id', which .*\.embed\(document_id: .* give the parameter a default"),
+        ({"document_id": 7, "modle": 1}, "has 'modle', which .* doesn't take, did you mean 'model'"),
+        ({"document_id": 7, "ctx": 1}, "has 'ctx'"),
+    ],
+)
+def test_a_payload_that_does_not_fit_names_kind_and_field(payload: Any, text: str) -> None:
+    """A job of another release fails with a message that says what to change."""
+    with pytest.raises(PayloadError, match=rf"(?s)kind 'document\.embed': .*{text}"):
+        Registry().handler("document.embed")(embed).bind(CONTEXT, payload)
+
+
+def test_a_payload_error_tells_names_and_no_values() -> None:
+    """Payloads may hold what must not go into a log."""
+    with pytest.raises(PayloadError) as caught:
+        Registry().handler("k")(embed).bind(CONTEXT, {"document_id": "hunter2", "x": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def text_annotation(item: int, *, context: "JobContext") -> Any:  # noqa: UP037
+    return context, item
+
+
+def renamed_annotation(item: int, context: Renamed) -> Any:
+    return context, item
+
+
+def optional_annotation(item: int, context: JobContext | None = None) -> Any:
+    return context, item
+
+
+def old_optional_annotation(item: int, context: Optional[JobContext] = None) -> Any:  # noqa: UP045
+    return context, item
+
+
+def beside_an_unknown_name(context: Renamed, item: Document) -> Any:
+    return context, item
+
+
+EVALUATED: dict[str, Any] = {"JobContext": JobContext}
+exec(
+    textwrap.dedent(
+        """
+        def evaluated(item: int, context: JobContext):
+            return context, item
+        def unresolvable(item: int, context: "jobqueue.JobContext"):
+            return context, item
+        """
+    ),
+    EVALUATED,
+)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        text_annotation,
+        renamed_annotation,
+        optional_annotation,
+        old_optional_annotation,
+        beside_an_unknown_name,
+        EVALUATED["evaluated"],
+        EVALUATED["unresolvable"],
+    ],
+    ids=lambda function: function.__name__,
+)
+def test_the_context_is_recognised_however_it_is_annotated(function: Any) -> None:
+    """Any position and name, as class or text, also when a name is imported for type checkers only."""
+    handler = Registry().handler("k")(function)
+    assert handler.call(item=1).payload == {"item": 1}
+    assert handler.bind(CONTEXT, {"item": 1})() == (CONTEXT, 1)
+
+
+def test_a_field_called_ctx_is_a_field() -> None:
+    """Only the annotation makes a parameter the context."""
+
+    def handler(ctx: int, job: list[int]) -> int:
+        return ctx
+
+    assert Registry().handler("k")(handler).bind(CONTEXT, {"ctx": 1, "job": []})() == 1
+
+
+def test_wrapped_functions_keep_their_parameters() -> None:
+    """A decorator between function and registration does no harm when it uses functools.wraps."""
+
+    def traced(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    handler = Registry().handler("k")(traced(embed))
+    assert handler.bind(CONTEXT, {"document_id": 7})() == (CONTEXT, 7, "m1")
+
+
+# --- failures ---------------------------------------------------------------------------------------------------
+
+
+def test_permanent_errors_are_never_retried() -> None:
+    """A permanent class and its subclasses give up at once, whatever the policy would say."""
+    handler = Registry().handler(
+        "k", retry=fixed(timedelta(seconds=1)), permanent=(LookupError, KeyboardInterrupt)
+    )(nothing)
+    assert handler.decide(1, KeyError("x")) == Decision(None)
+    assert handler.decide(1, KeyboardInterrupt()) == Decision(None)
+    assert handler.decide(1, ValueError("x")) == Decision(timedelta(seconds=1))
+
+
+def test_a_policy_may_be_any_function_of_attempt_and_error() -> None:
+    """A lambda is a policy; its faults are told in the decision."""
+    handler = Registry().handler("k", retry=lambda _attempt, _error: 5)(nothing)  # type: ignore[arg-type, return-value]
+    assert "returned 5" in (handler.decide(1, ValueError("x")).fault or "")
