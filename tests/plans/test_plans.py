@@ -166,4 +166,4 @@ def test_unknown_kinds_are_looked_for_at_the_heads_of_queues(loaded: Table) -> N
     plan = loaded.explain(unknown.unknown_kinds(), parameters)
     assert plan.scanned == []
     assert plan.indexes == {READY_INDEX}
-    assert plan.buffers <= 40 * len(ALL_QUEUES)
+    assert plan.buffers <= 3 * 20 * len(ALL_QUEUES)
