@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine
@@ -37,6 +38,7 @@ STOPPED, FAULT, GRACE_PASSED, FORCED = 0, 1, 7, 128
 #: How long, in seconds, the end waits for last writes to a database that may be away.
 LAST_WRITES = 5.0
 _AT_ONCE = timedelta(0)
+_DECODE = JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,5 +233,13 @@ def _own_engine(url: URL, runner_id: str) -> Engine:
         "tcp_user_timeout": 20000,
     }
     return create_engine(
-        url, poolclass=NullPool, connect_args={k: v for k, v in arguments.items() if k not in url.query}
+        url,
+        poolclass=NullPool,
+        json_deserializer=_read_jsonb,
+        connect_args={k: v for k, v in arguments.items() if k not in url.query},
     )
+
+
+def _read_jsonb(text: bytes) -> Any:
+    """A payload as the server writes it: json.loads would first guess the encoding and look for space around it."""
+    return _DECODE(text.decode())[0]
