@@ -6,6 +6,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
+from json import JSONDecoder
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -42,6 +43,7 @@ LAST_WRITES = 5.0
 #: How long, in seconds, threads with nothing left to write get to close their connections.
 CLOSING = 1.0
 _AT_ONCE = timedelta(0)
+_DECODE = JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,5 +276,13 @@ def _own_engine(url: URL, runner_id: str) -> Engine:
         "tcp_user_timeout": 20000,
     }
     return create_engine(
-        url, poolclass=NullPool, connect_args={k: v for k, v in arguments.items() if k not in url.query}
+        url,
+        poolclass=NullPool,
+        json_deserializer=_read_jsonb,
+        connect_args={k: v for k, v in arguments.items() if k not in url.query},
     )
+
+
+def _read_jsonb(text: bytes) -> Any:
+    """A payload as the server writes it: json.loads would first guess the encoding and look for space around it."""
+    return _DECODE(text.decode())[0]
