@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
@@ -87,6 +88,8 @@ def _attempt(execution: Execution) -> tuple[Settlement, str | None]:
     """The verdict, made where the error is caught: kept any longer, its traceback keeps the handler's locals alive."""
     job, handler = execution.job, execution.handler
     try:
+        if isinstance(job.payload, PayloadError):
+            raise job.payload
         returned = handler.bind(execution.context, job.payload)()
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
         return verdict(job, handler, raised=error)

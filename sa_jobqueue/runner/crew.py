@@ -14,6 +14,7 @@ from uuid import uuid4
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.events import LoopFailed, RunnerStopped, RunnerStopping, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.loop import Loop
@@ -284,5 +285,12 @@ def _own_engine(url: URL, runner_id: str) -> Engine:
 
 
 def _read_jsonb(text: bytes) -> Any:
-    """A payload as the server writes it: json.loads would first guess the encoding and look for space around it."""
-    return _DECODE(text.decode())[0]
+    """A payload as the server writes it: json.loads would first guess the encoding and look for space around it.
+
+    Somebody else's SQL may have stored what Python can't read, an integer of 5,000 digits for example. Raising here would
+    cost every job of the same claim an attempt, so that one job gets the error in the place of its payload.
+    """
+    try:
+        return _DECODE(text.decode())[0]
+    except (ValueError, RecursionError) as error:
+        return PayloadError(f"the stored payload can't be read: {error}")
