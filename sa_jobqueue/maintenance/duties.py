@@ -1,9 +1,9 @@
 """When which duty is due: the maintenance loop's pure step.
 
 A duty is a small, repeatable act in short transactions of its own. Gentle duties judge other runners: after every
-(re)connection they wait one renewal interval *and* a renewal of this runner's own, so that after an outage the living
-renew before anybody takes their jobs. An outage ends with a connection, not with the end of a pause: that is why to
-connect is an action of its own.
+(re)connection they wait for a renewal of this runner's own and one renewal interval more, so that after an outage the
+living renew before anybody takes their jobs. An outage ends with a connection, not with the end of a pause: that is
+why to connect is an action of its own. And it may come while a gentle duty waits: then the keeper tells of it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ class Duty:
 
 @dataclass(frozen=True, slots=True)
 class Maintaining:
-    """The maintenance loop's state, in seconds. `patience` is one renewal interval; `well_since` None: not connected."""
+    """The maintenance loop's state, in seconds. `patience` is one renewal interval.
+
+    `well_since` is None without a connection; `renewing_since` is our first renewal since then, None before it.
+    """
 
     duties: tuple[Duty, ...]
     patience: float
     well_since: float | None = None
     connect_at: float = 0.0
-    renewed_at: float | None = None
+    renewing_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,11 @@ class OwnRenewal:
     """Event: this runner's lease keeper has renewed, with a statement sent at that time."""
 
     sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalFailed:
+    """Event: a renewal of this runner's own did not get through, and so may others' not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +89,11 @@ def step(state: Maintaining, events: Sequence[Any], now: float) -> tuple[Maintai
     for event in events:
         match event:
             case OwnRenewal(sent_at):
-                state = replace(state, renewed_at=sent_at)
+                state = _after_renewal(state, sent_at)
+            case RenewalFailed():
+                state = replace(state, renewing_since=None)
             case Connected():
-                state = replace(state, well_since=now)
+                state = replace(state, well_since=now, renewing_since=None)
             case Done(name, more):
                 state = _put_off(state, name, now, 0 if more else None)
             case Failed(action=Do(name), error=error, retry_in=retry_in):
@@ -94,21 +104,24 @@ def step(state: Maintaining, events: Sequence[Any], now: float) -> tuple[Maintai
                 return state, [End()]
     if state.well_since is None:
         return state, [Connect() if now >= state.connect_at else WaitUntil(state.connect_at)]
-    times = [
-        (at, duty) for duty in state.duties if (at := _may_begin(state, state.well_since, duty)) is not None
-    ]
+    times = [(at, duty) for duty in state.duties if (at := _may_begin(state, duty)) is not None]
     if not times:
         return state, [WaitUntil(None)]
     at, first = min(times, key=lambda pair: pair[0])
     return state, [Do(first.name) if now >= at else WaitUntil(at)]
 
 
-def _may_begin(state: Maintaining, well_since: float, duty: Duty) -> float | None:
+def _after_renewal(state: Maintaining, sent_at: float) -> Maintaining:
+    """Sent before the connection it tells nothing about the time since then."""
+    first = state.renewing_since is None and state.well_since is not None and sent_at >= state.well_since
+    return replace(state, renewing_since=sent_at) if first else state
+
+
+def _may_begin(state: Maintaining, duty: Duty) -> float | None:
     """When it is due and may begin; None while that depends on a renewal."""
     if not duty.gentle:
         return duty.due
-    renewed = state.renewed_at is not None and state.renewed_at >= well_since
-    return max(duty.due, well_since + state.patience) if renewed else None
+    return None if state.renewing_since is None else max(duty.due, state.renewing_since + state.patience)
 
 
 def _after_failure(
@@ -122,7 +135,7 @@ def _after_failure(
     if not refused(error):
         return replace(state, well_since=None, connect_at=now + retry_in)
     gentle = any(duty.gentle for duty in state.duties if duty.name == name)
-    return replace(state, well_since=now) if gentle else state
+    return replace(state, well_since=now, renewing_since=None) if gentle else state
 
 
 def _put_off(state: Maintaining, name: str, now: float, seconds: float | None) -> Maintaining:

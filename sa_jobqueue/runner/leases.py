@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.maintenance.duties import OwnRenewal, RenewalFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,13 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """Action: hand an event to maintenance, which judges other runners only while our own renewals get through."""
+
+    event: OwnRenewal | RenewalFailed
+
+
+@dataclass(frozen=True, slots=True)
 class Judge:
     """Action: tell handlers whose lease is lost or whose cancellation was asked for."""
 
@@ -59,9 +67,10 @@ def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, li
         match event:
             case RenewalDone(answers, sent_at):
                 state = replace(state, due=sent_at + state.interval)
-                actions.append(Judge(answers))
+                actions += [Tell(OwnRenewal(sent_at)), Judge(answers)]
             case Failed(retry_in=retry_in):
                 state = replace(state, due=now + min(retry_in, state.interval / 4))
+                actions.append(Tell(RenewalFailed()))
             case StopKeeping():
                 return state, [End()]
     actions.append(Renew(now) if now >= state.due else WaitUntil(state.due))

@@ -21,7 +21,6 @@ from sa_jobqueue.events import (
     OutcomeDropped,
     SettleDelayed,
 )
-from sa_jobqueue.maintenance.duties import OwnRenewal
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors import Execution
@@ -247,8 +246,9 @@ class Keeper:
         match action:
             case leases.Renew(sent_at):
                 answers = self._store.renew(self._book.snapshot(), lease=self._lease)
-                self._to_maintenance(OwnRenewal(sent_at))
                 return leases.RenewalDone(answers, sent_at)
+            case leases.Tell(event):
+                self._to_maintenance(event)
             case leases.Judge(answers):
                 for answer in answers:
                     if answer.landing in (Landing.LOST, Landing.GONE) or answer.cancel_requested:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.maintenance.duties import OwnRenewal, RenewalFailed
 from sa_jobqueue.records import Landing, Renewed
-from sa_jobqueue.runner.leases import Judge, Keeping, Renew, RenewalDone, StopKeeping, step
+from sa_jobqueue.runner.leases import Judge, Keeping, Renew, RenewalDone, StopKeeping, Tell, step
 from tests.support.executions import claimed_job
 
 
@@ -24,6 +25,7 @@ def test_a_renewal_slower_than_its_interval_is_followed_at_once() -> None:
     """Leases come before everything else."""
     state, _ = step(Keeping(1.0), (), 100.0)
     _, actions = step(state, [RenewalDone([], 100.0)], 105.0)
+    assert actions[0] == Tell(OwnRenewal(100.0))
     assert actions[-1] == Renew(105.0)
 
 
@@ -32,7 +34,7 @@ def test_a_failed_renewal_is_tried_again_well_within_the_lease(retry_in: float, 
     """Pauses grow, but never beyond a quarter of the interval: several tries fit before the lease ends."""
     state, (renew,) = step(Keeping(1.0), (), 100.0)
     state, actions = step(state, [Failed(renew, Exception(), retry_in)], 100.0)
-    assert actions == [WaitUntil(100.0 + wait)]
+    assert actions == [Tell(RenewalFailed()), WaitUntil(100.0 + wait)]
     assert step(state, (), 100.0 + wait)[1] == [Renew(100.0 + wait)]
 
 
@@ -43,7 +45,7 @@ def test_answers_are_judged_once() -> None:
     ]
     state, _ = step(Keeping(1.0), (), 0.0)
     state, actions = step(state, [RenewalDone(answers, 0.0)], 0.0)
-    assert actions[0] == Judge(answers)
+    assert actions[:2] == [Tell(OwnRenewal(0.0)), Judge(answers)]
     assert step(state, (), 0.5)[1] == [WaitUntil(1.0)]
 
 

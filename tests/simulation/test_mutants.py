@@ -1,0 +1,157 @@
+"""Faults seeded on purpose, one rule left out each: the simulation must find every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sa_jobqueue.loop import Failed
+from sa_jobqueue.maintenance import duties
+from sa_jobqueue.records import Landing
+from sa_jobqueue.runner import dispatch, leases, settle
+from tests.simulation.runner import LEASE, Steps
+from tests.simulation.schedule import (
+    CALM,
+    EVERYTHING,
+    LOST_ANSWERS,
+    OUTAGES,
+    TAKEOVERS,
+    Profile,
+    Schedule,
+    simulated,
+)
+
+#: So many schedules may pass before a mutant is found.
+ENOUGH = 400
+
+
+@pytest.fixture(autouse=True)
+def simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine and the hands run on the world's clock and chance."""
+    simulated(monkeypatch)
+
+
+def _failed_batch_dropped(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
+    state, actions = settle.step(state, events, now)
+    if any(isinstance(event, Failed) for event in events):
+        state = replace(state, doubtful=())
+    return state, actions
+
+
+def _freed_not_told(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
+    state, actions = settle.step(state, events, now)
+    told = (
+        isinstance(action, settle.Tell) and isinstance(action.event, dispatch.Freed) for action in actions
+    )
+    return state, [action for action, freed in zip(actions, list(told), strict=True) if not freed]
+
+
+def _lost_outcomes_tried_for_ever(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
+    def busy(event: Any) -> Any:
+        if not isinstance(event, settle.Answered):
+            return event
+        answers = [
+            replace(answer, landing=Landing.BUSY) if answer.landing is Landing.LOST else answer
+            for answer in event.answers
+        ]
+        return replace(event, answers=answers)
+
+    return settle.step(state, [busy(event) for event in events], now)
+
+
+def _doubt_forgotten(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
+    state, actions = settle.step(state, events, now)
+    return state, [
+        replace(action, again=False) if isinstance(action, settle.Flush) else action for action in actions
+    ]
+
+
+def _doubt_forgotten_behind_a_lock(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
+    state, actions = settle.step(state, events, now)
+    delayed = tuple(
+        replace(delay, again=False) if delay.landing is Landing.BUSY else delay for delay in state.delayed
+    )
+    return replace(state, delayed=delayed), actions
+
+
+def _lost_lease_ignored(state: leases.Keeping, events: Sequence[Any], now: float) -> Any:
+    state, actions = leases.step(state, events, now)
+    return state, [action for action in actions if not isinstance(action, leases.Judge)]
+
+
+def _renewals_too_rare(state: leases.Keeping, events: Sequence[Any], now: float) -> Any:
+    return leases.step(replace(state, interval=LEASE * 2), events, now)
+
+
+def _blocked_ignored(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    heard = [event for event in events if not isinstance(event, dispatch.OutcomesBlocked)]
+    return dispatch.step(state, heard, now)
+
+
+def _lost_claims_forgotten(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    state, actions = dispatch.step(state, events, now)
+    return replace(state, lost=()), actions
+
+
+def _lost_claims_released_once(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    state, actions = dispatch.step(state, events, now)
+    return replace(state, lost=tuple(claim for claim in state.lost if not claim.answered)), actions
+
+
+def _tokens_used_twice(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    following, actions = dispatch.step(state, events, now)
+    failed = any(isinstance(event, Failed) for event in events)
+    return replace(following, token=state.token) if failed else following, actions
+
+
+def _no_patience(state: duties.Maintaining, events: Sequence[Any], now: float) -> Any:
+    hasty = tuple(replace(duty, gentle=False) for duty in state.duties)
+    return duties.step(replace(state, duties=hasty), events, now)
+
+
+def _patience_not_renewed(state: duties.Maintaining, events: Sequence[Any], now: float) -> Any:
+    """As if the renewals of before the outage counted after it."""
+    after, actions = duties.step(state, [event for event in events if event != duties.RenewalFailed()], now)
+    if duties.Connected() in events:
+        after = replace(after, renewing_since=state.renewing_since)
+    return after, actions
+
+
+MUTANTS: dict[str, tuple[Profile, Steps]] = {
+    "a failed batch is dropped": (EVERYTHING, Steps(settle=_failed_batch_dropped)),
+    "freed slots are not told": (EVERYTHING, Steps(settle=_freed_not_told)),
+    "lost outcomes are tried for ever": (EVERYTHING, Steps(settle=_lost_outcomes_tried_for_ever)),
+    "a lost answer is not reconciled": (LOST_ANSWERS, Steps(settle=_doubt_forgotten)),
+    "a lost answer is forgotten behind a lock": (LOST_ANSWERS, Steps(settle=_doubt_forgotten_behind_a_lock)),
+    "a lost lease is ignored": (TAKEOVERS, Steps(leases=_lost_lease_ignored)),
+    "leases are renewed too rarely": (CALM, Steps(leases=_renewals_too_rare)),
+    "claims go on while outcomes are blocked": (EVERYTHING, Steps(dispatch=_blocked_ignored)),
+    "lost claims are forgotten": (LOST_ANSWERS, Steps(dispatch=_lost_claims_forgotten)),
+    "lost claims are released once": (LOST_ANSWERS, Steps(dispatch=_lost_claims_released_once)),
+    "a failed claim's token is used again": (LOST_ANSWERS, Steps(dispatch=_tokens_used_twice)),
+    "rescue has no patience": (OUTAGES, Steps(duties=_no_patience)),
+    "patience does not begin anew after an outage": (OUTAGES, Steps(duties=_patience_not_renewed)),
+}
+
+
+def _first_found(make: Callable[[int], Schedule]) -> list[str]:
+    for seed in range(ENOUGH):
+        if found := make(seed).run():
+            return found
+    return []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_rule_left_out_is_found(mutant: str) -> None:
+    """Each rule of the steps is there for a reason that the simulation knows."""
+    profile, steps = MUTANTS[mutant]
+    assert _first_found(lambda seed: Schedule(seed, profile, steps=steps)), f"nobody noticed that {mutant}"
+
+
+def test_a_fence_left_out_is_found() -> None:
+    """Without the guard by token a late writer settles what is somebody else's."""
+    found = _first_found(lambda seed: Schedule(seed, EVERYTHING, fenced=False))
+    assert any("under another token" in line for line in found)
