@@ -1,16 +1,20 @@
 """How fast does one runner process empty a full queue, beside the least that the server must do for it?
 
 20,000 jobs wait, whose handler does nothing. The clock runs from the first handled job until the table has no
-unfinished one; everything is imported and waiting before. The jobs are kept as done, their outcomes fenced and written
-in batches. Each run has a fresh database and a process of its own. The processor time of that process is told too: on a
-machine that is busy with other things it says more about a change than the clock does.
+unfinished one; all imports are over by then. The jobs are kept as done, their outcomes fenced and written in batches.
+Each run has a fresh database and a process of its own: for the runner, the command as it is delivered, without and with
+its line in the log for each job. The processor time of the process is told too: on a machine that is busy with other
+things it says more about a change than the clock does.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +40,13 @@ class Drain:
 
 
 def run(server: PostgresServer) -> None:
-    """Print jobs per second of both, and their ratio."""
+    """Print jobs per second of each, and the ratio to hand-written SQL."""
     drains = in_turns(
-        {"hand-written SQL": lambda: drain_limit(server), "one runner": lambda: drain_queue(server)},
+        {
+            "hand-written SQL": lambda: drain_limit(server),
+            "runner": lambda: drain_queue(server, log_level="warning"),
+            "runner, logging each job": lambda: drain_queue(server, log_level="info"),
+        },
         runs=RUNS,
     )
     least = median([drain.rate for drain in drains["hand-written SQL"]])
@@ -55,13 +63,15 @@ def run(server: PostgresServer) -> None:
     )
 
 
-def drain_queue(server: PostgresServer) -> Drain:
+def drain_queue(server: PostgresServer, *, log_level: str) -> Drain:
     """One runner with its default settings."""
     with database(server) as url:
         engine = create_engine(url, poolclass=NullPool)
         with engine.begin() as connection:
             enqueue_many(connection, (enqueue("noop", {"number": number}) for number in range(JOBS)))
-        return _timed("runner", url, UNFINISHED)
+        options = ("--database-url", url, "--log-level", log_level)
+        command = ("-m", "sa_jobqueue", "run", "tests.benchmarks.noop:jobs", *options)
+        return _timed(command, url, UNFINISHED)
 
 
 def drain_limit(server: PostgresServer) -> Drain:
@@ -70,37 +80,34 @@ def drain_limit(server: PostgresServer) -> Drain:
         with connect(url) as connection:
             limit.create(connection)
             limit.fill(connection, JOBS)
-        return _timed("limit", url, limit.UNFINISHED)
+        return _timed(("-m", "tests.benchmarks.limit", url), url, limit.UNFINISHED)
 
 
-def _timed(worker: str, url: str, unfinished: str) -> Drain:
+def _timed(command: Sequence[str], url: str, unfinished: str) -> Drain:
     calm_down(url)
-    command = [sys.executable, "-m", "tests.benchmarks.workers", worker, url, str(JOBS)]
     with (
         connect(url) as watcher,
+        tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, *command],
+            cwd=ROOT,
+            env={**os.environ, "BENCH_JOBS": str(JOBS)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         ) as process,
     ):
-        assert process.stdin is not None
         assert process.stdout is not None
-        _expect("ready", process.stdout.readline())
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        # The first handled job's time comes once all are handled, so that watching costs nothing until then.
-        first = float(_expect("handled", process.stdout.readline()))
-        spent = float(_expect("spent", process.stdout.readline()))
+        # The process speaks once all jobs have been handled, so that watching costs nothing until then.
+        word, *figures = process.stdout.readline().split() or ["nothing"]
+        if word != "handled":
+            process.kill()
+            log.seek(0)
+            raise RuntimeError(f"{' '.join(command)} broke off:\n{log.read()[-2000:]}")
         while watcher.execute(unfinished).fetchone() != (0,):
             time.sleep(0.005)
         ended = time.time()
-        process.stdin.close()
-    if process.returncode:
-        raise RuntimeError(f"the worker ended with {process.returncode}: {' '.join(command)}")
+        process.terminate()
+    first, spent = map(float, figures)
     return Drain(JOBS / (ended - first), spent / JOBS * 1e6)
-
-
-def _expect(word: str, line: str) -> str:
-    found, _, rest = line.strip().partition(" ")
-    if found != word:
-        raise RuntimeError(f"the worker broke off before it said {word!r}, see its error above")
-    return rest

@@ -1,16 +1,21 @@
 """The server's own limit: the least that a queue with leases has to do, written by hand on psycopg, without a queue.
 
 One thread claims a hundred rows under a token, calls the handler for each and records all hundred with one UPDATE. No
-retries, no renewals, no rescue, no concurrency: a ruler, not a product.
+retries, no renewals, no rescue, no concurrency: a ruler, not a product. `python -m tests.benchmarks.limit URL` drains the
+table and ends when its input does.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import psycopg
+
+from sa_jobqueue.testing.server import connect
+from tests.benchmarks.noop import handle
 
 BATCH = 100
 
@@ -75,3 +80,9 @@ def drain(connection: psycopg.Connection[Any], handler: Callable[[int], None]) -
         for _, _, payload, _ in rows:
             handler(payload["number"])
         connection.execute(FINISH, [[row[0] for row in rows], token])
+
+
+if __name__ == "__main__":
+    with connect(sys.argv[1]) as own:
+        drain(own, handle)
+        sys.stdin.read()
