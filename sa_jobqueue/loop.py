@@ -21,6 +21,7 @@ from sa_jobqueue.events import LoopFailed, LoopRecovered, Subscribers
 from sa_jobqueue.failures import describe_error
 
 StateT = TypeVar("StateT")
+_What = tuple[type[Any], Any]
 Step = Callable[[StateT, Sequence[Any], float], tuple[StateT, Iterable[Any]]]
 
 #: How long a loop waits before it tries again after its first failure, and at most, in seconds.
@@ -60,7 +61,8 @@ class Loop(Generic[StateT]):
     """One thread around one step function; other threads talk to it by `post`.
 
     `on_error` is called after every failing action, to drop what the failure may have broken; `on_end` once, in the
-    loop's own thread, with the fault that ended it or None.
+    loop's own thread, with the fault that ended it or None. An action with a `name` is told apart by it from others
+    of its type: what fails is over when the same thing works again, and not when something else does.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Loop(Generic[StateT]):
         self._on_end = on_end
         self._subscribers = subscribers
         self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._failing: dict[_What, int] = {}
         self._failures = 0
         self._failing_since = self._reported_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"sa_jobqueue-{name}", daemon=True)
@@ -125,16 +128,19 @@ class Loop(Generic[StateT]):
                     case _:
                         if (answer := self._attempt(action)) is not None:
                             answers.append(answer)
-            events = answers or self._gather(wake_at)
+            events = self._gather(answers, wake_at)
 
-    def _gather(self, wake_at: float | None) -> list[Any]:
-        """Wait for the first event or the time, then take all that are there: one step handles them together."""
-        events = []
+    def _gather(self, events: list[Any], wake_at: float | None) -> list[Any]:
+        """Take all that is there after the answers: one step handles them together. Without any, wait for the first.
+
+        The inbox is read after every answer too, or a loop that always has something to do would never hear a stop.
+        """
         try:
-            if wake_at is None:
-                events.append(self._inbox.get())
-            elif (timeout := wake_at - time.monotonic()) > 0:
-                events.append(self._inbox.get(timeout=timeout))
+            if not events:
+                if wake_at is None:
+                    events.append(self._inbox.get())
+                elif (timeout := wake_at - time.monotonic()) > 0:
+                    events.append(self._inbox.get(timeout=min(timeout, threading.TIMEOUT_MAX)))
             while True:
                 events.append(self._inbox.get_nowait())
         except Empty:
@@ -145,21 +151,28 @@ class Loop(Generic[StateT]):
             answer = self._perform(action)
         except Exception as error:  # any failing action is the step's to answer, after a pause
             return self._failed(action, error)
-        if self._failures:
-            after = timedelta(seconds=time.monotonic() - self._failing_since)
-            self._subscribers.emit(
-                LoopRecovered(runner_id=self._runner_id, loop=self.name, failures=self._failures, after=after)
-            )
-            self._failures = 0
+        if self._failing:
+            self._works(action)
         return answer
+
+    def _works(self, action: Any) -> None:
+        self._failing.pop(_what(action), None)
+        if self._failing:
+            return
+        after = timedelta(seconds=time.monotonic() - self._failing_since)
+        self._subscribers.emit(
+            LoopRecovered(runner_id=self._runner_id, loop=self.name, failures=self._failures, after=after)
+        )
 
     def _failed(self, action: Any, error: Exception) -> Failed:
         now = time.monotonic()
+        begins, what = not self._failing, _what(action)
+        if begins:
+            self._failing_since, self._failures = now, 0
         self._failures += 1
-        retry_in = backoff(self._failures, random.random())  # noqa: S311 - spreads retries, guards nothing
-        if self._failures == 1:
-            self._failing_since = now
-        if self._failures == 1 or now - self._reported_at >= REMINDER:
+        self._failing[what] = self._failing.get(what, 0) + 1
+        retry_in = backoff(self._failing[what], random.random())  # noqa: S311 - spreads retries, guards nothing
+        if begins or now - self._reported_at >= REMINDER:
             self._reported_at = now
             self._subscribers.emit(
                 LoopFailed(
@@ -172,3 +185,7 @@ class Loop(Generic[StateT]):
             )
         self._on_error()
         return Failed(action, error, retry_in)
+
+
+def _what(action: Any) -> _What:
+    return type(action), getattr(action, "name", None)

@@ -22,8 +22,6 @@ Exit codes:
   128+n  forced by a second signal n
 """
 
-HANDED_BACK, FORCED = 7, 128
-
 
 class CommandError(click.ClickException):
     """Trouble with what was asked for; the message is all that is shown."""
@@ -47,7 +45,7 @@ class SchemaError(CommandError):
 
 
 def exit_hard(code: int) -> NoReturn:
-    """Handlers still run and their jobs belong to somebody else by now: nothing may wait for their threads."""
+    """Handlers may still run and their jobs belong to somebody else by now: nothing may wait for their threads."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -17,8 +17,6 @@ from sqlalchemy.exc import OperationalError
 from sa_jobqueue import logs
 from sa_jobqueue.cli.exits import (
     EXIT_CODES,
-    FORCED,
-    HANDED_BACK,
     CommandError,
     SchemaError,
     UnreachableError,
@@ -144,7 +142,7 @@ def run(
     except (ConfigurationError, RegistryNotFoundError, ValueError) as error:
         raise CommandError(str(error)) from error
     code = _run(registry, url, settings)
-    if code == HANDED_BACK or code > FORCED:
+    if code:
         exit_hard(code)
     ctx.exit(code)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sa_jobqueue.errors import LeaseLostError
 from sa_jobqueue.events import JobRescued, UnknownKinds
-from sa_jobqueue.maintenance.duties import Do, Done, Duty
+from sa_jobqueue.maintenance.duties import Connect, Connected, Do, Done, Duty
 from sa_jobqueue.retry import DEFAULT_RETRY, decide
 
 if TYPE_CHECKING:
@@ -57,24 +57,24 @@ class Maintenance:
             Duty("unknown kinds", UNKNOWN_KINDS_INTERVAL),
         )
 
-    def perform(self, action: Do) -> Done:
-        """Do one duty once."""
-        match action.name:
-            case "rescue":
+    def perform(self, action: Connect | Do) -> Connected | Done:
+        """Do one duty once, or make sure that the database answers."""
+        match action:
+            case Connect():
+                self._store.installed_version()
+                return Connected()
+            case Do("rescue"):
                 return Done(action.name, self._rescue())
-            case "unknown kinds":
+            case Do("unknown kinds"):
                 self._report_unknown_kinds()
                 return Done(action.name, more=False)
-            case name:
+            case Do(name):
                 raise LookupError(f"no such duty: {name!r}")
 
     def _rescue(self) -> bool:
         leases = self._store.expired_leases(lease=self._lease, margin=self._margin, limit=RESCUE_LIMIT)
-        if not leases:
-            return False
-        for job in self._store.rescue(
-            [(lease, self._backoff(lease)) for lease in leases], margin=self._margin
-        ):
+        rescued = self._store.rescue([(lease, self._backoff(lease)) for lease in leases], margin=self._margin)
+        for job in rescued:
             self._subscribers.emit(
                 JobRescued(
                     job_id=job.id,
@@ -85,7 +85,8 @@ class Maintenance:
                     leased_by=job.leased_by,
                 )
             )
-        return len(leases) >= RESCUE_LIMIT
+        # A full batch of which nothing could be taken is somebody's lock: going on at once would only spin on it.
+        return bool(rescued) and len(leases) >= RESCUE_LIMIT
 
     def _backoff(self, lease: ExpiredLease) -> timedelta:
         """The handler's own backoff; a policy that gives up after an error of the job's is not asked to judge ours."""

@@ -1,8 +1,9 @@
 """When which duty is due: the maintenance loop's pure step.
 
 A duty is a small, repeatable act in short transactions of its own. Gentle duties judge other runners: after every
-(re)connection they wait one renewal interval *and* this runner's own renewal, so that after an outage the living renew
-before anybody takes their jobs.
+(re)connection they wait one renewal interval *and* a renewal of this runner's own, so that after an outage the living
+renew before anybody takes their jobs. An outage ends with a connection, not with the end of a pause: that is why to
+connect is an action of its own.
 """
 
 from __future__ import annotations
@@ -11,33 +12,43 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """One recurring act, every `interval` seconds; `due` None is set at the first step."""
+    """One recurring act, every `interval` seconds, for the first time as soon as it may."""
 
     name: str
     interval: float
     gentle: bool = False
-    due: float | None = None
+    due: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Maintaining:
-    """The maintenance loop's state. `patience` is one renewal interval, in seconds."""
+    """The maintenance loop's state, in seconds. `patience` is one renewal interval; `well_since` None: not connected."""
 
     duties: tuple[Duty, ...]
     patience: float
-    renewed: bool = False
+    well_since: float | None = None
+    connect_at: float = 0.0
+    renewed_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRenewal:
-    """Event: this runner's lease keeper has renewed."""
+    """Event: this runner's lease keeper has renewed, with a statement sent at that time."""
+
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Event: the database answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,11 @@ class StopMaintaining:
 
 
 @dataclass(frozen=True, slots=True)
+class Connect:
+    """Action: see to it that the database answers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Do:
     """Action: do this duty once."""
 
@@ -62,49 +78,61 @@ class Do:
 
 def step(state: Maintaining, events: Sequence[Any], now: float) -> tuple[Maintaining, list[Any]]:
     """One turn of the maintenance loop."""
-    state = _each(
-        state,
-        lambda duty: (
-            duty if duty.due is not None else _later(duty, now, state.patience if duty.gentle else 0)
-        ),
-    )
     for event in events:
         match event:
-            case OwnRenewal():
-                state = replace(state, renewed=True)
+            case OwnRenewal(sent_at):
+                state = replace(state, renewed_at=sent_at)
+            case Connected():
+                state = replace(state, well_since=now)
             case Done(name, more):
-                state = _each(
-                    state,
-                    lambda duty: (
-                        _later(duty, now, 0 if more else duty.interval) if duty.name == name else duty
-                    ),
-                )
-            case Failed(action=Do(name), retry_in=retry_in):
-                state = _after_failure(state, name, now, retry_in)
+                state = _put_off(state, name, now, 0 if more else None)
+            case Failed(action=Do(name), error=error, retry_in=retry_in):
+                state = _after_failure(state, name, error, now, retry_in)
+            case Failed(retry_in=retry_in):
+                state = replace(state, well_since=None, connect_at=now + retry_in)
             case StopMaintaining():
                 return state, [End()]
-    able = [duty for duty in state.duties if state.renewed or not duty.gentle]
-    if not able:
+    if state.well_since is None:
+        return state, [Connect() if now >= state.connect_at else WaitUntil(state.connect_at)]
+    times = [
+        (at, duty) for duty in state.duties if (at := _may_begin(state, state.well_since, duty)) is not None
+    ]
+    if not times:
         return state, [WaitUntil(None)]
-    first = min(able, key=lambda duty: duty.due or 0.0)
-    return state, [Do(first.name) if now >= (first.due or 0.0) else WaitUntil(first.due)]
+    at, first = min(times, key=lambda pair: pair[0])
+    return state, [Do(first.name) if now >= at else WaitUntil(at)]
 
 
-def _after_failure(state: Maintaining, name: str, now: float, retry_in: float) -> Maintaining:
-    """The connection is gone: gentle duties get the patience of a fresh start, the failed one its pause."""
-    patience = max(retry_in, state.patience)
-
-    def later(duty: Duty) -> Duty:
-        if duty.gentle:
-            return _later(duty, now, patience)
-        return _later(duty, now, retry_in) if duty.name == name else duty
-
-    return _each(replace(state, renewed=False), later)
+def _may_begin(state: Maintaining, well_since: float, duty: Duty) -> float | None:
+    """When it is due and may begin; None while that depends on a renewal."""
+    if not duty.gentle:
+        return duty.due
+    renewed = state.renewed_at is not None and state.renewed_at >= well_since
+    return max(duty.due, well_since + state.patience) if renewed else None
 
 
-def _later(duty: Duty, now: float, seconds: float) -> Duty:
-    return replace(duty, due=now + seconds)
+def _after_failure(
+    state: Maintaining, name: str, error: Exception, now: float, retry_in: float
+) -> Maintaining:
+    """One that the server refused waits alone: it must not keep the others from their work for ever.
+
+    When it is a gentle one, what stopped it may have stopped others' renewals too: its patience begins anew.
+    """
+    state = _put_off(state, name, now, retry_in)
+    if not refused(error):
+        return replace(state, well_since=None, connect_at=now + retry_in)
+    gentle = any(duty.gentle for duty in state.duties if duty.name == name)
+    return replace(state, well_since=now) if gentle else state
 
 
-def _each(state: Maintaining, change: Callable[[Duty], Duty]) -> Maintaining:
-    return replace(state, duties=tuple(change(duty) for duty in state.duties))
+def _put_off(state: Maintaining, name: str, now: float, seconds: float | None) -> Maintaining:
+    """The duty of this name is due in so many seconds, None in its interval."""
+    return replace(
+        state,
+        duties=tuple(
+            replace(duty, due=now + (duty.interval if seconds is None else seconds))
+            if duty.name == name
+            else duty
+            for duty in state.duties
+        ),
+    )

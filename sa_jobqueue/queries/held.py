@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import BigInteger, any_, select
 
 from sa_jobqueue.models import jobs, schema_in_use
-from sa_jobqueue.sql import array, moment
+from sa_jobqueue.sql import keys, moment
 
 if TYPE_CHECKING:
     from sqlalchemy import Executable
@@ -24,4 +24,4 @@ def owners() -> Executable:
         jobs.c.lease_token,
         jobs.c.settled_token,
         (jobs.c.lease_until <= moment()).label("past"),
-    ).where(jobs.c.id == any_(array("ids", BigInteger)))
+    ).where(jobs.c.id == any_(keys("ids", BigInteger)))

@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
@@ -30,43 +31,66 @@ class Attempts:
         self._on_finished = on_finished
 
     def carry_out(self, execution: Execution) -> None:
-        """Run the handler and hand its verdict over. Never raises."""
-        job, handler = execution.job, execution.handler
-        if self._subscribers:
-            self._subscribers.emit(
-                JobStarted(
-                    job_id=job.id,
-                    kind=job.kind,
-                    queue=job.queue,
-                    attempt=job.counted_attempts,
-                    max_attempts=job.max_attempts,
-                )
-            )
+        """Run the handler and hand its verdict over. Never raises, save for what is thrown into the thread meanwhile.
+
+        A job whose lease was lost while it waited here is somebody else's by now: its handler isn't called.
+        """
+        if execution.context.lost:
+            self.let_go(execution)
+            return
+        self._report_start(execution)
         started = time.perf_counter()
-        returned, raised = None, None
         try:
-            returned = handler.bind(execution.context, job.payload)()
-        except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
-            raised = error
-        seconds = time.perf_counter() - started
-        try:
-            settlement, fault = verdict(job, handler, returned=returned, raised=raised)
+            settlement, fault = _attempt(execution)
+            if fault is not None:
+                self._report_fault(execution, settlement, fault)
         except (
             BaseException
         ) as error:  # an attempt without a verdict would hold its slot and its lease for ever
             settlement = Settlement(
                 *execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)
             )
-            fault = None
-        if fault is not None:
-            self._subscribers.emit(
-                PolicyFault(
-                    job_id=job.id,
-                    kind=job.kind,
-                    queue=job.queue,
-                    attempt=job.counted_attempts,
-                    fault=fault,
-                    delay=settlement.delay,
-                )
+        self._on_finished(Finished(execution, settlement, time.perf_counter() - started))
+
+    def let_go(self, execution: Execution) -> None:
+        """Give it back, not begun: the attempt counts for nothing."""
+        self._on_finished(Finished(execution, Settlement(*execution.key, Verb.RELEASE), seconds=None))
+
+    def _report_start(self, execution: Execution) -> None:
+        if not self._subscribers:
+            return
+        job = execution.job
+        self._subscribers.emit(
+            JobStarted(
+                job_id=job.id,
+                kind=job.kind,
+                queue=job.queue,
+                attempt=job.counted_attempts,
+                max_attempts=job.max_attempts,
             )
-        self._on_finished(Finished(execution, settlement, seconds))
+        )
+
+    def _report_fault(self, execution: Execution, settlement: Settlement, fault: str) -> None:
+        job = execution.job
+        self._subscribers.emit(
+            PolicyFault(
+                job_id=job.id,
+                kind=job.kind,
+                queue=job.queue,
+                attempt=job.counted_attempts,
+                fault=fault,
+                delay=settlement.delay,
+            )
+        )
+
+
+def _attempt(execution: Execution) -> tuple[Settlement, str | None]:
+    """The verdict, made where the error is caught: kept any longer, its traceback keeps the handler's locals alive."""
+    job, handler = execution.job, execution.handler
+    try:
+        if isinstance(job.payload, PayloadError):
+            raise job.payload
+        returned = handler.bind(execution.context, job.payload)()
+    except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
+        return verdict(job, handler, raised=error)
+    return verdict(job, handler, returned=returned)

@@ -25,6 +25,7 @@ class Book:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._held: dict[Key, Execution] = {}
+        self._decided: set[Key] = set()
         self._settling: set[Key] = set()
 
     def __len__(self) -> int:
@@ -44,6 +45,19 @@ class Book:
         with self._changed:
             return list(self._held)
 
+    def decide(self, key: Key) -> bool:
+        """Whoever is told True has the one word about this job's outcome; for everybody after that it is False.
+
+        The end of the grace period and a handler that ends just then must not both send an outcome. What isn't held
+        was given up, and its outcome may go to the settler, which reports it.
+        """
+        with self._changed:
+            if key in self._decided:
+                return False
+            if key in self._held:
+                self._decided.add(key)
+            return True
+
     def settle(self, keys: Iterable[Key]) -> None:
         """Mark outcomes as being written: from here on the settler alone judges them."""
         with self._changed:
@@ -59,6 +73,7 @@ class Book:
         with self._changed:
             for key in keys:
                 self._held.pop(key, None)
+                self._decided.discard(key)
                 self._settling.discard(key)
             if not self._held:
                 self._changed.notify_all()

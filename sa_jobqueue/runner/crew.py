@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
+from json import JSONDecoder
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.events import LoopFailed, RunnerStopped, RunnerStopping, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
-from sa_jobqueue.records import Settlement
+from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors import ThreadExecutor
-from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler
+from sa_jobqueue.runner.pace import Lane
+from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
@@ -36,15 +41,18 @@ if TYPE_CHECKING:
 STOPPED, FAULT, GRACE_PASSED, FORCED = 0, 1, 7, 128
 #: How long, in seconds, the end waits for last writes to a database that may be away.
 LAST_WRITES = 5.0
+#: How long, in seconds, threads with nothing left to write get to close their connections.
+CLOSING = 1.0
 _AT_ONCE = timedelta(0)
+_DECODE = JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a runner ends."""
+    """Why a runner ends; with a fault, `cause` is the loop that died of it."""
 
     cause: str
-    fault: bool = False
+    fault: BaseException | None = None
 
 
 class Crew:
@@ -62,8 +70,8 @@ class Crew:
         self.settings = settings
         self.subscribers = subscribers
         self.book: Book = Book()
-        self._ending: Ending | None = None
-        self._ends = threading.Event()
+        self._endings: deque[Ending] = deque()
+        self._ends: SimpleQueue[None] = SimpleQueue()
         self._engine = _own_engine(url, runner_id)
         lease, margin = settings.lease, settings.renewal_interval
 
@@ -71,13 +79,22 @@ class Crew:
             name: Store(self._engine, name=runner_id)
             for name in ("dispatch", "settle", "leases", "maintenance")
         }
-        attempts = Attempts(subscribers, on_finished=lambda finished: self.settler.post(finished))
-        self.executor: ThreadExecutor = ThreadExecutor(settings.queues, attempts.carry_out)
-        lanes = {queue: dispatch.Lane(limit) for queue, limit in settings.queues.items()}
+        attempts = Attempts(subscribers, on_finished=self._finished)
+        self.executor: ThreadExecutor = ThreadExecutor(
+            settings.queues, carry_out=attempts.carry_out, let_go=attempts.let_go
+        )
+        lanes = {queue: Lane(limit) for queue, limit in settings.queues.items()}
         self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
             "dispatch",
-            dispatch.Dispatch(lanes, settings.poll_interval.total_seconds(), burst=settings.burst),
+            dispatch.Dispatch(
+                lanes=lanes,
+                poll_interval=settings.poll_interval.total_seconds(),
+                lease=lease.total_seconds(),
+                renewal_interval=margin.total_seconds(),
+                token=uuid4(),
+                burst=settings.burst,
+            ),
             dispatch.step,
             Dispatcher(
                 stores["dispatch"],
@@ -86,7 +103,7 @@ class Crew:
                 executor=self.executor,
                 lease=lease,
                 runner_id=runner_id,
-                to_settler=lambda finished: self.settler.post(finished),
+                to_settler=self._finished,
                 on_drained=lambda: self.ask_to_end(Ending("burst finished")),
                 subscribers=subscribers,
             ),
@@ -138,18 +155,9 @@ class Crew:
 
     def _loop(self, store: Store, name: str, state: Any, step: Any, role: Any) -> Loop[Any]:
         def on_end(fault: BaseException | None) -> None:
+            if fault is not None:  # first of all: whatever closing does, nobody may go on without this loop
+                self.ask_to_end(Ending(name, fault))
             store.close()
-            if fault is not None:
-                self.subscribers.emit(
-                    LoopFailed(
-                        runner_id=self.runner_id,
-                        loop=name,
-                        error=describe_error(fault),
-                        failures=1,
-                        retry_in=None,
-                    )
-                )
-                self.ask_to_end(Ending(f"the {name} loop died", fault=True))
 
         return Loop(
             name,
@@ -170,53 +178,91 @@ class Crew:
             store.close()
 
     def start(self) -> None:
+        self.executor.start()
         for loop in (self.settler, self.keeper, self.maintenance, self.dispatcher):
             loop.start()
 
+    def _finished(self, finished: settle.Finished) -> None:
+        """Every outcome comes by here; only the first for a job is written."""
+        if self.book.decide(finished.execution.key):
+            self.settler.post(finished)
+        else:
+            report_dropped(finished, Landing.LOST, self.subscribers)
+
     def ask_to_end(self, ending: Ending) -> None:
-        """From any thread or a signal handler; the first cause counts."""
-        self._ending = self._ending or ending
-        self._ends.set()
+        """From any thread or a signal handler; the first cause counts.
+
+        A signal handler may interrupt the very thread that waits, inside any lock: these two calls take none of its.
+        """
+        self._endings.append(ending)
+        self._ends.put(None)
 
     def wait_for_end(self) -> Ending:
         """Block until somebody asks for the end."""
-        self._ends.wait()
-        assert self._ending is not None
-        return self._ending
+        self._ends.get()
+        self._ends.put(None)  # for whoever else waits
+        return self._endings[0]
 
     def end(self, ending: Ending, *, hand_back: bool) -> int:
         """Stop claiming, wait for what runs, write what can be written; the exit code."""
-        deadline = time.monotonic() + self.settings.grace.total_seconds()
-        self.subscribers.emit(
-            RunnerStopping(
-                runner_id=self.runner_id,
-                cause=ending.cause,
-                running=len(self.book),
-                grace=self.settings.grace,
-            )
-        )
-        self.maintenance.post(duties.StopMaintaining())
-        self.dispatcher.post(dispatch.StopClaiming())
-        self.dispatcher.join(deadline - time.monotonic() + LAST_WRITES)
-        finished = self.book.wait_until_empty(deadline)
-        left = self.book.executions()
-        if hand_back and not finished:
-            for execution in left:
-                shutdown = Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
-                self.settler.post(settle.Finished(execution, shutdown, seconds=None))
-            self.book.wait_until_empty(time.monotonic() + LAST_WRITES)
+        now = time.monotonic()
+        grace_ends = now + self.settings.grace.total_seconds()
+        self._report_end(ending)
         self.executor.stop()
-        self.settler.post(settle.StopSettling())
-        self.keeper.post(leases.StopKeeping())
+        self.maintenance.post(duties.StopMaintaining())
+        self.dispatcher.post(dispatch.StopClaiming(until=now + LAST_WRITES))
+        self.dispatcher.join(max(grace_ends, now + LAST_WRITES) - now)
+        self.book.wait_until_empty(grace_ends)
+        left = self._give_up_running(hand_back=hand_back)
         last = time.monotonic() + LAST_WRITES
+        written = self.book.wait_until_empty(last)
+        self.settler.post(settle.StopSettling(until=last))
+        self.keeper.post(leases.StopKeeping())
+        gone = max(last, time.monotonic() + CLOSING)
         for loop in (self.settler, self.keeper, self.maintenance):
-            loop.join(last - time.monotonic())
+            loop.join(gone - time.monotonic())
+        if not left:
+            self.executor.join(gone - time.monotonic())
         self._engine.dispose()
-        code = FAULT if ending.fault else STOPPED if finished else GRACE_PASSED
+        code = FAULT if ending.fault is not None else GRACE_PASSED if left or not written else STOPPED
         self.subscribers.emit(
-            RunnerStopped(runner_id=self.runner_id, exit_code=code, handed_back=len(left) if hand_back else 0)
+            RunnerStopped(runner_id=self.runner_id, exit_code=code, handed_back=left if hand_back else 0)
         )
         return code
+
+    def _report_end(self, ending: Ending) -> None:
+        cause = ending.cause
+        if ending.fault is not None:
+            self.subscribers.emit(
+                LoopFailed(
+                    runner_id=self.runner_id,
+                    loop=ending.cause,
+                    error=describe_error(ending.fault),
+                    failures=1,
+                    retry_in=None,
+                )
+            )
+            cause = f"the loop {ending.cause} died"
+        self.subscribers.emit(
+            RunnerStopping(
+                runner_id=self.runner_id, cause=cause, running=len(self.book), grace=self.settings.grace
+            )
+        )
+
+    def _give_up_running(self, *, hand_back: bool) -> int:
+        """Decide in place of the handlers that still run; how many they were.
+
+        Handed back, their attempt counts and others may start them at once; else the lease decides.
+        """
+        running = [execution for execution in self.book.executions() if self.book.decide(execution.key)]
+        for execution in running:
+            execution.context.mark_lost()
+            if hand_back:
+                shutdown = Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
+                self.settler.post(settle.Finished(execution, shutdown, seconds=None))
+        if not hand_back:
+            self.book.drop(execution.key for execution in running)
+        return len(running)
 
 
 def _own_engine(url: URL, runner_id: str) -> Engine:
@@ -231,5 +277,20 @@ def _own_engine(url: URL, runner_id: str) -> Engine:
         "tcp_user_timeout": 20000,
     }
     return create_engine(
-        url, poolclass=NullPool, connect_args={k: v for k, v in arguments.items() if k not in url.query}
+        url,
+        poolclass=NullPool,
+        json_deserializer=_read_jsonb,
+        connect_args={k: v for k, v in arguments.items() if k not in url.query},
     )
+
+
+def _read_jsonb(text: bytes) -> Any:
+    """A payload as the server writes it: json.loads would first guess the encoding and look for space around it.
+
+    Somebody else's SQL may have stored what Python can't read, an integer of 5,000 digits for example. Raising here would
+    cost every job of the same claim an attempt, so that one job gets the error in the place of its payload.
+    """
+    try:
+        return _DECODE(text.decode())[0]
+    except (ValueError, RecursionError) as error:
+        return PayloadError(f"the stored payload can't be read: {error}")

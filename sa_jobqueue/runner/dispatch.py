@@ -1,79 +1,49 @@
 """When to claim, and how much: the dispatcher's pure step.
 
-Every queue is a lane with a limit of handlers at once. A lane claims for its free slots, and ahead of them only as
-much as its handlers will start within a blink at the pace seen lately: short jobs are claimed in large batches, long
-ones never wait here while another runner is idle. Nothing here knows SQL, threads or handlers.
+What each queue wants is decided in `pace`, what becomes of claims without an answer in `lost_claims`. Nothing here
+knows SQL, threads or handlers.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.runner.lost_claims import LostClaim, after_answer, after_failure, at_the_end
+from sa_jobqueue.runner.pace import POLL_JITTER, SECOND_LOOK, Lane
+from sa_jobqueue.store.trouble import nothing_landed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: A lane claims ahead what it starts in this many seconds, up to a bound that keeps one runner's death cheap.
-CLAIM_AHEAD_SECONDS, CLAIM_AHEAD_LIMIT = 0.1, 1000
-#: The time constant, in seconds, of the pace that a lane remembers.
-PACE_MEMORY = 0.5
-#: Jobs that were claimed ahead are given back when no handler of their queue has finished for so many seconds.
-CLAIM_AHEAD_PATIENCE = 1.0
-#: A claim that came back short is followed by one more look this soon, in seconds, then by the poll interval.
-SECOND_LOOK = 0.05
-#: Poll intervals vary by this share, so that runners started together don't stay together.
-POLL_JITTER = 0.1
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """One queue: `held` jobs are claimed and not finished; `pace` is handlers finished per second, lately."""
-
-    limit: int
-    held: int = 0
-    pace: float = 0.0
-    paced_at: float = 0.0
-
-    def freed(self, count: int, now: float) -> Lane:
-        elapsed = max(now - self.paced_at, 1e-3)
-        kept = math.exp(-elapsed / PACE_MEMORY)
-        pace = self.pace * kept + (1 - kept) * count / elapsed
-        return replace(self, held=self.held - count, pace=pace, paced_at=now)
-
-    def wanted(self, now: float) -> int:
-        """How many to claim now; 0 while enough is waiting, so that batches stay large."""
-        pace = self.pace * math.exp(-(now - self.paced_at) / PACE_MEMORY)
-        ahead = min(int(pace * CLAIM_AHEAD_SECONDS), CLAIM_AHEAD_LIMIT)
-        room = self.limit + ahead - self.held
-        return room if room > 0 and (self.held <= self.limit or room >= (self.limit + ahead) // 2) else 0
-
-    @property
-    def stalls_at(self) -> float | None:
-        """When waiting jobs become somebody else's chance: None while none waits here."""
-        return self.paced_at + CLAIM_AHEAD_PATIENCE if self.held > self.limit else None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """The dispatcher's state."""
+    """The dispatcher's state; times in seconds. `token` is the next claim's, each used once."""
 
     lanes: Mapping[str, Lane]
     poll_interval: float
+    lease: float
+    renewal_interval: float
+    token: UUID
     burst: bool = False
-    not_before: float = 0.0
     blocked: bool = False
-    second_look: bool = True
+    failing_until: float = 0.0
+    lost: tuple[LostClaim, ...] = ()
+    ends_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Event: so many handlers of each queue have finished."""
+    """Event: so many handlers of each queue have finished, and so many jobs left before they began."""
 
-    counts: Mapping[str, int]
+    finished: Mapping[str, int]
+    unstarted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +54,13 @@ class Claimed:
     got: Mapping[str, int]
     unsettled: int
     jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Event: the release of a lost claim has been answered."""
+
+    token: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +77,24 @@ class Woken:
 
 @dataclass(frozen=True, slots=True)
 class StopClaiming:
-    """Event: claim no more, give back what never began."""
+    """Event: claim no more, give back what never began; releases of lost claims are tried until this time."""
+
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Action: claim up to so many of each queue."""
+    """Action: claim up to so many of each queue under this token."""
 
-    quotas: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    token: UUID
+    quotas: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseClaim:
+    """Action: give back whatever the claim with this token took."""
+
+    token: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,59 +114,93 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
     actions: list[Any] = []
     for event in events:
         match event:
-            case Freed(counts):
-                state = replace(state, lanes=_with(state.lanes, {q: -n for q, n in counts.items()}, now))
+            case Freed():
+                state = _after_freed(state, event, now)
             case Claimed():
                 state = _after_claim(state, event, now)
-                if state.burst and not any(event.got.values()) and event.unsettled == 0:
+                if state.burst and _found_nothing(state, event):
                     actions.append(Drained())
-            case Failed(retry_in=retry_in):
-                state = replace(state, not_before=now + retry_in)
+            case Released(token):
+                lost = after_answer(state.lost, token, now=now, interval=state.renewal_interval)
+                state = replace(state, lost=lost)
+            case Failed(action=ReleaseClaim(token), retry_in=retry_in):
+                state = replace(state, lost=after_failure(state.lost, token, due=now + retry_in))
+            case Failed(action=Claim(token), error=error, retry_in=retry_in):
+                state = replace(state, failing_until=now + retry_in)
+                if not nothing_landed(error):
+                    claim = LostClaim(token, until=now + state.lease, due=now + retry_in)
+                    state = replace(state, lost=(*state.lost, claim))
             case OutcomesBlocked(blocked):
                 state = replace(state, blocked=blocked)
             case Woken():
-                state = replace(state, not_before=0.0)
-            case StopClaiming():
-                return state, [GiveBack(tuple(state.lanes)), End()]
-    state, last = _claim_or_wait(state, now)
+                lanes = {queue: replace(lane, not_before=0.0) for queue, lane in state.lanes.items()}
+                state = replace(state, lanes=lanes)
+            case StopClaiming(until):
+                state = replace(state, ends_at=until, lost=at_the_end(state.lost, now=now))
+                actions.append(GiveBack(tuple(state.lanes)))
+    if state.ends_at is not None:
+        return state, [*actions, *_wind_up(state, state.ends_at, now)]
+    state, last = _next(state, now)
     return state, [*actions, *last]
 
 
-def _with(lanes: Mapping[str, Lane], change: Mapping[str, int], now: float) -> Mapping[str, Lane]:
-    """The lanes with claimed (positive) or finished (negative) jobs counted."""
-    changed = {}
-    for queue, count in change.items():
-        lane = lanes[queue]
-        changed[queue] = replace(lane, held=lane.held + count) if count > 0 else lane.freed(-count, now)
-    return {**lanes, **changed}
+def _after_freed(state: Dispatch, freed: Freed, now: float) -> Dispatch:
+    lanes = dict(state.lanes)
+    for queue, count in freed.finished.items():
+        lanes[queue] = lanes[queue].finished(count, now)
+    for queue, count in freed.unstarted.items():
+        lanes[queue] = lanes[queue].unstarted(count)
+    return replace(state, lanes=lanes)
 
 
 def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
-    state = replace(state, lanes=_with(state.lanes, {q: n for q, n in claimed.got.items() if n}, now))
-    if all(claimed.got.get(queue, 0) >= asked for queue, asked in claimed.asked.items()):
-        return replace(state, not_before=0.0, second_look=True)
-    if any(claimed.got.values()) and state.second_look:
-        # The queue ran dry under our hands: producers are at work, so look once more before settling down.
-        wait, second_look = min(SECOND_LOOK, state.poll_interval), False
-    else:
-        wait, second_look = state.poll_interval * (1 - POLL_JITTER * claimed.jitter), True
-        if state.burst and claimed.unsettled:
-            wait = min(SECOND_LOOK, wait)
-    return replace(state, not_before=now + wait, second_look=second_look)
+    poll = state.poll_interval * (1 - POLL_JITTER * claimed.jitter)
+    if state.burst and claimed.unsettled:
+        poll = min(SECOND_LOOK, poll)
+    lanes = dict(state.lanes)
+    for queue, asked in claimed.asked.items():
+        lanes[queue] = lanes[queue].looked(asked=asked, got=claimed.got.get(queue, 0), now=now, poll=poll)
+    return replace(state, lanes=lanes)
 
 
-def _claim_or_wait(state: Dispatch, now: float) -> tuple[Dispatch, list[Any]]:
+def _found_nothing(state: Dispatch, claimed: Claimed) -> bool:
+    """No due job in any queue, and none here that may become one: in work, unwritten, or in a lost claim."""
+    return (
+        claimed.unsettled == 0
+        and not any(claimed.got.values())
+        and len(claimed.asked) == len(state.lanes)
+        and all(claim.answered for claim in state.lost)
+    )
+
+
+def _next(state: Dispatch, now: float) -> tuple[Dispatch, list[Any]]:
+    """What is due, one statement at a time, or when something will be."""
     stalls = {queue: at for queue, lane in state.lanes.items() if (at := lane.stalls_at) is not None}
     if stalled := tuple(queue for queue, at in stalls.items() if now >= at):
-        # Their releases come back as freed slots; until then the lane's pace counts from now.
-        lanes = {queue: replace(state.lanes[queue], paced_at=now, pace=0.0) for queue in stalled}
-        state = replace(state, lanes={**state.lanes, **lanes})
-        state, actions = _claim_or_wait(state, now)
+        # Their releases come back as freed slots.
+        lanes = {queue: state.lanes[queue].stalled(now) for queue in stalled}
+        state, actions = _next(replace(state, lanes={**state.lanes, **lanes}), now)
         return state, [GiveBack(stalled), *actions]
-    quotas = {queue: wanted for queue, lane in state.lanes.items() if (wanted := lane.wanted(now))}
-    if quotas and not state.blocked and now >= state.not_before:
-        return state, [Claim(quotas)]
-    times = [*stalls.values()]
-    if quotas and not state.blocked:
-        times.append(state.not_before)
+    lost = min(state.lost, key=lambda claim: claim.due, default=None)
+    if lost is not None and now >= lost.due:
+        return state, [ReleaseClaim(lost.token)]
+    times = [*stalls.values(), *(() if lost is None else (lost.due,))]
+    wanted = {queue: count for queue, lane in state.lanes.items() if (count := lane.wanted(now))}
+    if wanted and not state.blocked:
+        first = max(state.failing_until, min(state.lanes[queue].not_before for queue in wanted))
+        if now >= first:
+            # Whoever is due soon joins, so that idle queues share their looks; a burst asks all to know that it is over.
+            soon = now + (float("inf") if state.burst else state.poll_interval * POLL_JITTER)
+            quotas = {queue: n for queue, n in wanted.items() if state.lanes[queue].not_before <= soon}
+            following = UUID(int=(state.token.int + 1) % 2**128)
+            return replace(state, token=following), [Claim(state.token, quotas)]
+        times.append(first)
     return state, [WaitUntil(min(times, default=None))]
+
+
+def _wind_up(state: Dispatch, ends_at: float, now: float) -> list[Any]:
+    """Nothing is claimed any more; each lost claim is released once more, for as long as there is time."""
+    lost = min(state.lost, key=lambda claim: claim.due, default=None)
+    if lost is None or now >= ends_at:
+        return [End()]
+    return [ReleaseClaim(lost.token) if now >= lost.due else WaitUntil(min(lost.due, ends_at))]

@@ -7,6 +7,8 @@ of the database; a new kind of executor is one class with these methods.
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,23 +36,38 @@ class Execution:
 class Executor(Protocol):
     """What the runner asks of an executor."""
 
+    def start(self) -> None:
+        """Be ready to carry out; raises what keeps it from that."""
+
     def submit(self, executions: Sequence[Execution]) -> None:
-        """Carry these out, each once, in order per queue; returns at once."""
+        """Carry these out, each once, in order per queue; returns at once and never raises."""
 
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
         """Give back what was submitted for these queues and has not begun; it never will."""
         ...
 
     def stop(self) -> None:
-        """Begin nothing more; what runs goes on. Returns at once."""
+        """Begin nothing more: what waits is let go or can be taken back, what runs goes on. Returns at once."""
+
+    def join(self, timeout: float) -> bool:
+        """After `stop`: wait until nothing runs; False when something does after `timeout` seconds."""
 
 
 class ThreadExecutor:
     """One pool of threads for each queue, as large as the queue's limit, grown as work arrives."""
 
-    def __init__(self, limits: Mapping[str, int], carry_out: Callable[[Execution], None]) -> None:
-        self._carry_out = carry_out
-        self._pools = {queue: _Pool(queue, limit, self._work) for queue, limit in limits.items()}
+    def __init__(
+        self,
+        limits: Mapping[str, int],
+        *,
+        carry_out: Callable[[Execution], None],
+        let_go: Callable[[Execution], None],
+    ) -> None:
+        self._pools = {queue: _Pool(queue, limit, carry_out, let_go) for queue, limit in limits.items()}
+
+    def start(self) -> None:
+        for pool in self._pools.values():
+            pool.start()
 
     def submit(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
@@ -63,45 +80,85 @@ class ThreadExecutor:
         for pool in self._pools.values():
             pool.stop()
 
-    def _work(self, waiting: SimpleQueue[Execution | None]) -> None:
-        while (execution := waiting.get()) is not None:
-            self._carry_out(execution)
-            # Let go before waiting for the next: an idle thread must not keep a payload alive.
-            del execution
+    def join(self, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        return all(pool.join(deadline) for pool in self._pools.values())
 
 
 class _Pool:
-    """The threads of one queue, around the line of what waits for them."""
+    """The threads of one queue, around the line of what waits for them; None in the line ends one thread."""
 
-    def __init__(self, queue: str, limit: int, work: Callable[[SimpleQueue[Execution | None]], None]) -> None:
+    def __init__(
+        self,
+        queue: str,
+        limit: int,
+        carry_out: Callable[[Execution], None],
+        let_go: Callable[[Execution], None],
+    ) -> None:
         self._queue = queue
         self._limit = limit
-        self._work = work
+        self._carry_out = carry_out
+        self._let_go = let_go
+        self._changing = threading.Lock()
         self._waiting: SimpleQueue[Execution | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._stopped = False
+
+    def start(self) -> None:
+        """The first thread: with it whatever is put in line will be carried out some time."""
+        with self._changing:
+            self._grow()
 
     def put(self, execution: Execution) -> None:
         self._waiting.put(execution)
         if len(self._threads) < self._limit:
-            thread = threading.Thread(
-                target=self._work,
-                args=(self._waiting,),
-                name=f"sa_jobqueue-{self._queue}-{len(self._threads) + 1}",
-                # A handler that outlives the grace period must not keep the process alive.
-                daemon=True,
-            )
-            self._threads.append(thread)
-            thread.start()
+            # A machine that has no thread left to give slows us down; those that run do the work.
+            with self._changing, suppress(RuntimeError, MemoryError):
+                if not self._stopped:
+                    self._grow()
 
     def take_back(self) -> list[Execution]:
-        taken = []
+        taken: list[Execution] = []
+        ends = 0
         try:
             while True:
-                if (execution := self._waiting.get_nowait()) is not None:
+                if (execution := self._waiting.get_nowait()) is None:
+                    ends += 1
+                else:
                     taken.append(execution)
         except Empty:
+            for _ in range(ends):
+                self._waiting.put(None)
             return taken
 
     def stop(self) -> None:
-        for _ in self._threads:
-            self._waiting.put(None)
+        with self._changing:
+            self._stopped = True
+            for _ in self._threads:
+                self._waiting.put(None)
+
+    def join(self, deadline: float) -> bool:
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _grow(self) -> None:
+        thread = threading.Thread(
+            target=self._work,
+            name=f"sa_jobqueue-{self._queue}-{len(self._threads) + 1}",
+            # A handler that outlives the grace period must not keep the process alive.
+            daemon=True,
+        )
+        thread.start()
+        self._threads.append(thread)
+
+    def _work(self) -> None:
+        while (execution := self._waiting.get()) is not None:
+            # Whatever a library threw into this thread for a handler, too late: the next job isn't meant.
+            with suppress(BaseException):
+                if self._stopped:
+                    self._let_go(execution)
+                else:
+                    self._carry_out(execution)
+            # Let go before waiting for the next: an idle thread must not keep a payload alive.
+            del execution

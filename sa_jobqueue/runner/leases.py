@@ -27,7 +27,7 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class RenewalDone:
-    """Event: the answers to one renewal; `sent_at` is when it began, for the next one counts from there."""
+    """Event: the answers to the renewal that was sent at `sent_at`; the next one counts from there."""
 
     answers: Sequence[Renewed]
     sent_at: float
@@ -40,7 +40,9 @@ class StopKeeping:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Action: renew every lease in the book."""
+    """Action: renew every lease in the book; `sent_at` is now."""
+
+    sent_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +64,5 @@ def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, li
                 state = replace(state, due=now + min(retry_in, state.interval / 4))
             case StopKeeping():
                 return state, [End()]
-    actions.append(Renew() if now >= state.due else WaitUntil(state.due))
+    actions.append(Renew(now) if now >= state.due else WaitUntil(state.due))
     return state, actions

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.events import (
@@ -71,8 +70,11 @@ class Dispatcher:
 
     def perform(self, action: Any) -> Any:
         match action:
-            case dispatch.Claim(quotas):
-                return self._claim(quotas)
+            case dispatch.Claim():
+                return self._claim(action)
+            case dispatch.ReleaseClaim(token):
+                self._store.release_claim(token=token)
+                return dispatch.Released(token)
             case dispatch.GiveBack(queues):
                 for execution in self._executor.take_back(queues):
                     self._settle_unstarted(execution, Settlement(*execution.key, Verb.RELEASE))
@@ -80,14 +82,18 @@ class Dispatcher:
                 self._on_drained()
         return None
 
-    def _claim(self, quotas: Any) -> dispatch.Claimed:
+    def _claim(self, claim: dispatch.Claim) -> dispatch.Claimed:
         unsettled = len(self._book)
         started = time.monotonic()
-        # A token is used once: should the answer be lost, nothing that landed can be taken for a later claim's.
         jobs = self._store.claim(
-            token=uuid4(), quotas=quotas, kinds=self._kinds, lease=self._lease, leased_by=self._runner_id
+            token=claim.token,
+            quotas=claim.quotas,
+            kinds=self._kinds,
+            lease=self._lease,
+            leased_by=self._runner_id,
         )
-        executions = [execution for job in jobs if (execution := self._execution(job)) is not None]
+        # Whatever fails up to here makes the claim a lost one, so from here on nothing may fail.
+        executions = [self._execution(job) for job in jobs]
         self._book.hold(executions)
         startable = []
         for execution in executions:
@@ -101,9 +107,9 @@ class Dispatcher:
             duration = timedelta(seconds=time.monotonic() - started)
             self._subscribers.emit(JobsClaimed(runner_id=self._runner_id, queues=got, duration=duration))
         self._executor.submit(startable)
-        return dispatch.Claimed(quotas, got, unsettled, random.random())  # noqa: S311 - spreads polls
+        return dispatch.Claimed(claim.quotas, got, unsettled, random.random())  # noqa: S311 - spreads polls
 
-    def _execution(self, job: ClaimedJob) -> Execution | None:
+    def _execution(self, job: ClaimedJob) -> Execution:
         handler = self._registry.find(job.kind)
         if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
@@ -123,6 +129,21 @@ class Dispatcher:
 
     def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:
         self._to_settler(settle.Finished(execution, settlement, seconds=None))
+
+
+def report_dropped(finished: settle.Finished, landing: Landing, subscribers: Subscribers) -> None:
+    """Tell that an outcome was thrown away."""
+    job = finished.execution.job
+    subscribers.emit(
+        OutcomeDropped(
+            job_id=job.id,
+            kind=job.kind,
+            queue=job.queue,
+            attempt=job.counted_attempts,
+            verb=finished.settlement.verb,
+            cause="gone" if landing is Landing.GONE else "lost",
+        )
+    )
 
 
 class Settler:
@@ -161,7 +182,7 @@ class Settler:
         if again:
             self._store.renew(keys, lease=self._lease)
         settled = self._store.settle([finished.settlement for finished in batch], again=again)
-        return settle.Answered(batch, settled)
+        return settle.Answered(batch, settled, again)
 
     def _conclude(self, batch: Sequence[settle.Finished], answers: Sequence[Settled]) -> None:
         self._book.drop(finished.execution.key for finished in batch)
@@ -186,16 +207,7 @@ class Settler:
                     )
                 )
             else:
-                self._subscribers.emit(
-                    OutcomeDropped(
-                        job_id=job.id,
-                        kind=job.kind,
-                        queue=job.queue,
-                        attempt=job.counted_attempts,
-                        verb=settlement.verb,
-                        cause="gone" if answer.landing is Landing.GONE else "lost",
-                    )
-                )
+                report_dropped(finished, answer.landing, self._subscribers)
 
     def _report_delays(self, delayed: Sequence[settle.Delay]) -> None:
         for delay in delayed:
@@ -233,10 +245,9 @@ class Keeper:
 
     def perform(self, action: Any) -> Any:
         match action:
-            case leases.Renew():
-                sent_at = time.monotonic()
+            case leases.Renew(sent_at):
                 answers = self._store.renew(self._book.snapshot(), lease=self._lease)
-                self._to_maintenance(OwnRenewal())
+                self._to_maintenance(OwnRenewal(sent_at))
                 return leases.RenewalDone(answers, sent_at)
             case leases.Judge(answers):
                 for answer in answers:

@@ -54,6 +54,7 @@ class Runner:
         self._subscribers = Subscribers(subscribers)
         self._lock = threading.Lock()
         self._crew: Crew | None = None
+        self._hand_back = False
         self._exit_code = STOPPED
 
     def run(self, *, handle_signals: bool = True) -> int:
@@ -61,12 +62,24 @@ class Runner:
 
         0: stopped with every outcome written. 1: a loop died of a fault. 7: the grace period passed; jobs that were
         still running were handed back (their attempt counts), so the caller should end the process at once. 128 + n: a
-        second signal n. With `handle_signals` it must be called in the main thread. Raises what `start` raises.
+        second signal n. Raises what `start` raises; with `handle_signals` ValueError outside the main thread.
         """
-        self.start()
+        causes: list[str] = []
+
+        def answer(cause: str) -> None:
+            causes.append(cause)
+            self.request_stop(cause)
+
         try:
-            with stop_on_signals(self.request_stop) if handle_signals else nullcontext():
-                return self._end(hand_back=handle_signals)
+            with stop_on_signals(answer) if handle_signals else nullcontext():
+                self._start(hand_back=handle_signals)
+                if causes:  # a signal that came before there was anything to stop
+                    self.request_stop(causes[0])
+                try:
+                    return self._end()
+                except KeyboardInterrupt:  # nobody handles signals: the host's own Ctrl-C
+                    self.stop()
+                    raise
         except SecondSignal as second:
             return FORCED + second.number
 
@@ -77,17 +90,33 @@ class Runner:
         without the queue's tables, SQLAlchemy's OperationalError when it can't be reached, RuntimeError when started
         already.
         """
+        self._start(hand_back=False)
+
+    def _start(self, *, hand_back: bool) -> None:
         self._check_registry()
         with self._lock:
             if self._crew is not None:
                 raise RuntimeError("the runner is started already: call stop() first")
             crew = Crew(self.id, self._url, self.registry, self.settings, self._subscribers)
-            crew.check_schema()
-            self._crew = crew
+            # Known from here on, so that a stop asked for meanwhile is not lost.
+            self._crew, self._hand_back = crew, hand_back
+            try:
+                crew.check_schema()
+            except BaseException:
+                self._crew = None
+                raise
         self._subscribers.emit(
             RunnerStarted(runner_id=self.id, queues=dict(self.settings.queues), kinds=self.registry.kinds)
         )
-        crew.start()
+        with self._lock:
+            if self._crew is not crew:  # stopped already
+                return
+            try:
+                crew.start()
+            except BaseException as error:  # no thread to be had
+                self._crew = None
+                crew.end(Ending("start", error), hand_back=False)
+                raise
 
     def request_stop(self, cause: str = "stop requested") -> None:
         """Ask for the end, from any thread or a signal handler; returns at once."""
@@ -97,10 +126,12 @@ class Runner:
     def stop(self) -> None:
         """Claim no more, give back what never began, wait up to the grace period; idempotent, from any thread.
 
-        What still runs after that keeps its lease until it ends by itself; its outcome is not written any more.
+        What still runs after that is told that its lease is lost; its outcome is not written any more, and others run
+        the job again when the lease has ended. Not for handlers and subscribers, which would wait for themselves: they
+        call `request_stop()`.
         """
         self.request_stop()
-        self._end(hand_back=False)
+        self._end()
 
     def __enter__(self) -> Runner:
         self.start()
@@ -122,13 +153,13 @@ class Runner:
                 f"no handler on the queues asked for ({', '.join(self.settings.queues)}); registered handlers: {known}"
             )
 
-    def _end(self, *, hand_back: bool) -> int:
+    def _end(self) -> int:
         crew = self._crew
         if crew is None:
             return STOPPED
         ending = crew.wait_for_end()
         with self._lock:
             if self._crew is crew:  # else another thread has ended it meanwhile
-                self._exit_code = crew.end(ending, hand_back=hand_back)
+                self._exit_code = crew.end(ending, hand_back=self._hand_back)
                 self._crew = None
             return self._exit_code

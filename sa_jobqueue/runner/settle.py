@@ -8,15 +8,16 @@ here knows SQL or threads; what an outcome *means* is decided in `verdict`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.records import Landing
 from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sa_jobqueue.records import Settled, Settlement
     from sa_jobqueue.runner.book import Key
@@ -24,12 +25,11 @@ if TYPE_CHECKING:
 
 #: The largest batch of outcomes in one write.
 BATCH_LIMIT = 1000
-#: A row that somebody else has locked is tried again after this many seconds, doubling up to the longest.
-FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT = 0.05, 5.0
+#: A row that somebody else holds is tried again after this many seconds, doubling up to the longest.
+FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """Event: an execution has its outcome. `seconds` is the handler's own time, None when it never began."""
 
     execution: Execution
@@ -39,15 +39,18 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Event: the store's answers to one batch, in its order."""
+    """Event: the store's answers to one batch, in its order; `again` is that of its flush."""
 
     batch: Sequence[Finished]
     answers: Sequence[Settled]
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StopSettling:
-    """Event: end as soon as nothing is pending."""
+    """Event: end as soon as nothing is pending, and at this time in any case."""
+
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,16 @@ class Conclude:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """An outcome that could not be written yet, and why: tried again in `wait` seconds, at `due`."""
+    """An outcome that could not be written yet, and why: tried again in `wait` seconds, at `due`.
+
+    `again` stays with it: an answer that was once lost may still land behind a lock.
+    """
 
     finished: Finished
     landing: Landing
     due: float
     wait: float
+    again: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +103,18 @@ class Postpone:
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """The settler's state: outcomes in their order, those that must be sent again, those that wait for a lock."""
+    """The settler's state: outcomes in their order, those to be sent again, those that wait for their row.
+
+    `waits` remembers how long those that could not be written have waited last, until they are decided.
+    """
 
     pending: tuple[Finished, ...] = ()
     doubtful: tuple[Finished, ...] = ()
-    busy: tuple[Delay, ...] = ()
+    delayed: tuple[Delay, ...] = ()
     waits: Mapping[Key, float] = field(default_factory=dict)
     blocked: bool = False
     not_before: float = 0.0
-    stopping: bool = False
+    ends_at: float | None = None
 
 
 def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, list[Any]]:
@@ -127,61 +137,78 @@ def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, 
                 state = replace(
                     state, doubtful=(*flush.batch, *state.doubtful), blocked=True, not_before=now + retry_in
                 )
-            case StopSettling():
-                state = replace(state, stopping=True)
+            case StopSettling(until):
+                state = replace(state, ends_at=until)
     if arrived:
         state = replace(state, pending=(*state.pending, *arrived))
         # Told before the write: a slot is free when its handler is done, not when the row says so.
-        actions.append(Tell(Freed(Counter(one.execution.job.queue for one in arrived))))
+        actions.append(Tell(_freed(arrived)))
     state, last = _flush_or_wait(state, now)
     return state, [*actions, last]
 
 
+def _freed(arrived: Sequence[Finished]) -> Freed:
+    finished = Counter(one.execution.job.queue for one in arrived if one.seconds is not None)
+    return Freed(finished, Counter(one.execution.job.queue for one in arrived if one.seconds is None))
+
+
 def _after_answers(state: Settling, answered: Answered, now: float) -> tuple[Settling, list[Any]]:
     batch, answers = answered.batch, answered.answers
-    if all(answer.landing is Landing.LANDED for answer in answers):
+    if not state.waits and all(answer.landing is Landing.LANDED for answer in answers):
         return state, [Conclude(batch, answers)]
     decided: list[tuple[Finished, Settled]] = []
     delays: list[Delay] = []
     waits = dict(state.waits)
     for finished, answer in zip(batch, answers, strict=True):
-        key = finished.execution.key
-        match answer.landing:
-            case Landing.BUSY:
-                waits[key] = wait = min(waits.get(key, FIRST_BUSY_WAIT / 2) * 2, LONGEST_BUSY_WAIT)
-                delays.append(Delay(finished, answer.landing, now + wait, wait))
-            case Landing.EXPIRED:
-                delays.append(Delay(finished, answer.landing, now, 0.0))
-            case _:
-                waits.pop(key, None)
-                decided.append((finished, answer))
-    state = replace(
-        state,
-        doubtful=(*state.doubtful, *(one.finished for one in delays if one.landing is Landing.EXPIRED)),
-        busy=(*state.busy, *(one for one in delays if one.landing is Landing.BUSY)),
-        waits=waits,
-    )
+        key, expired = finished.execution.key, answer.landing is Landing.EXPIRED
+        if expired or answer.landing is Landing.BUSY:
+            # A lease that is past is renewed at once; one that stays past is of a row that somebody holds.
+            wait = _next_wait(waits.get(key), at_once=expired)
+            waits[key] = wait
+            delays.append(Delay(finished, answer.landing, now + wait, wait, expired or answered.again))
+        else:
+            waits.pop(key, None)
+            decided.append((finished, answer))
+    state = replace(state, delayed=(*state.delayed, *delays), waits=waits)
     actions: list[Any] = [Postpone(delays)] if delays else []
     if decided:
         actions.append(Conclude([finished for finished, _ in decided], [answer for _, answer in decided]))
     return state, actions
 
 
+def _next_wait(last: float | None, *, at_once: bool) -> float:
+    if last is None:
+        return 0.0 if at_once else FIRST_WAIT
+    return min(max(last * 2, FIRST_WAIT), LONGEST_WAIT)
+
+
 def _flush_or_wait(state: Settling, now: float) -> tuple[Settling, Any]:
-    if due := tuple(delay for delay in state.busy if delay.due <= now):
-        state = replace(
-            state,
-            pending=(*state.pending, *(delay.finished for delay in due)),
-            busy=tuple(delay for delay in state.busy if delay.due > now),
-        )
+    if any(delay.due <= now for delay in state.delayed):
+        state = _resume(state, now)
+    if state.ends_at is not None and now >= state.ends_at:
+        return state, End()
     if now < state.not_before:
-        return state, WaitUntil(state.not_before)
+        return state, WaitUntil(_earlier(state.not_before, state.ends_at))
     if state.doubtful:
         batch, rest = state.doubtful[:BATCH_LIMIT], state.doubtful[BATCH_LIMIT:]
         return replace(state, doubtful=rest), Flush(batch, again=True)
     if state.pending:
         batch, rest = state.pending[:BATCH_LIMIT], state.pending[BATCH_LIMIT:]
         return replace(state, pending=rest), Flush(batch)
-    if state.busy:
-        return state, WaitUntil(min(delay.due for delay in state.busy))
-    return state, End() if state.stopping else WaitUntil(None)
+    if state.delayed:
+        return state, WaitUntil(_earlier(min(delay.due for delay in state.delayed), state.ends_at))
+    return state, End() if state.ends_at is not None else WaitUntil(None)
+
+
+def _resume(state: Settling, now: float) -> Settling:
+    due = [delay for delay in state.delayed if delay.due <= now]
+    return replace(
+        state,
+        pending=(*state.pending, *(delay.finished for delay in due if not delay.again)),
+        doubtful=(*state.doubtful, *(delay.finished for delay in due if delay.again)),
+        delayed=tuple(delay for delay in state.delayed if delay.due > now),
+    )
+
+
+def _earlier(time: float, ends_at: float | None) -> float:
+    return time if ends_at is None else min(time, ends_at)

@@ -41,4 +41,5 @@ def stop_on_signals(request_stop: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         for number, handler in previous.items():
-            signal.signal(number, handler)
+            if handler is not None:  # None: it was not installed from Python, and can't be
+                signal.signal(number, handler)

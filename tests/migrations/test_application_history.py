@@ -69,7 +69,9 @@ def test_the_text_of_a_dry_run(
     assert everything(empty_database_url) == expected
     with connect(empty_database_url) as connection:
         connection.execute(application.downgrade_text().encode())
-        assert connection.execute("SELECT count(*) FROM alembic_version").fetchall() == [(0,)]
+        # Older releases of Alembic drop their own table with the last revision, newer ones leave it empty.
+        if connection.execute("SELECT to_regclass('alembic_version')").fetchall() != [(None,)]:
+            assert connection.execute("SELECT count(*) FROM alembic_version").fetchall() == [(0,)]
         assert connection.execute("SELECT to_regclass('jobqueue_jobs')").fetchall() == [(None,)]
 
 

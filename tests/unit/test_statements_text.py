@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from sa_jobqueue.queries import expired, held, schema
+from sa_jobqueue.queries import expired, held, schema, unknown
 from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
 
 BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
@@ -25,6 +25,7 @@ STATEMENTS: list[Callable[[], Any]] = [
     expired.expired,
     held.owners,
     schema.comment,
+    unknown.unknown_kinds,
 ]
 
 

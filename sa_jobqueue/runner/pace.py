@@ -1,0 +1,71 @@
+"""How much one queue wants, and when it is worth another look: the lane.
+
+A lane claims for its free slots, and ahead of them only as much as its handlers will start within a blink at the pace
+seen lately: short jobs are claimed in large batches, long ones never wait here while another runner is idle. Each
+lane looks in its own rhythm, so that a queue that is empty never slows down one that is full. Pure numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+#: A lane claims ahead what it starts in this many seconds, up to a bound that keeps one runner's death cheap.
+CLAIM_AHEAD_SECONDS, CLAIM_AHEAD_LIMIT = 0.1, 1000
+#: The time constant, in seconds, of the pace that a lane remembers.
+PACE_MEMORY = 0.5
+#: Jobs that were claimed ahead are given back when no handler of their queue has finished for so many seconds.
+CLAIM_AHEAD_PATIENCE = 1.0
+#: A claim that came back short is followed by one more look this soon, in seconds, then by the poll interval.
+SECOND_LOOK = 0.05
+#: Poll intervals vary by this share, so that runners started together don't stay together.
+POLL_JITTER = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One queue: `held` jobs are claimed and not finished; `pace` is handlers finished per second, lately."""
+
+    limit: int
+    held: int = 0
+    pace: float = 0.0
+    paced_at: float = 0.0
+    not_before: float = 0.0
+    second_look: bool = True
+
+    def finished(self, count: int, now: float) -> Lane:
+        """So many handlers have ended."""
+        elapsed = max(now - self.paced_at, 1e-3)
+        kept = math.exp(-elapsed / PACE_MEMORY)
+        pace = self.pace * kept + (1 - kept) * count / elapsed
+        return replace(self, held=self.held - count, pace=pace, paced_at=now)
+
+    def unstarted(self, count: int) -> Lane:
+        """So many left without having begun: slots are free again, but nothing was learnt about the pace."""
+        return replace(self, held=self.held - count)
+
+    def looked(self, *, asked: int, got: int, now: float, poll: float) -> Lane:
+        """A claim asked for so many and got so many; `poll` is how long to wait when there is no more."""
+        lane = replace(self, held=self.held + got)
+        if got >= asked:
+            return replace(lane, not_before=0.0, second_look=True)
+        if got and self.second_look:
+            # The queue ran dry under our hands: producers are at work, so look once more before settling down.
+            return replace(lane, not_before=now + min(SECOND_LOOK, poll), second_look=False)
+        return replace(lane, not_before=now + poll, second_look=True)
+
+    def wanted(self, now: float) -> int:
+        """How many to claim now; 0 while enough is waiting, so that batches stay large."""
+        pace = self.pace * math.exp(-(now - self.paced_at) / PACE_MEMORY)
+        ahead = min(int(pace * CLAIM_AHEAD_SECONDS), CLAIM_AHEAD_LIMIT)
+        room = self.limit + ahead - self.held
+        return room if room > 0 and (self.held <= self.limit or room >= (self.limit + ahead) // 2) else 0
+
+    @property
+    def stalls_at(self) -> float | None:
+        """When waiting jobs become somebody else's chance: None while none waits here."""
+        return self.paced_at + CLAIM_AHEAD_PATIENCE if self.held > self.limit else None
+
+    def stalled(self, now: float) -> Lane:
+        """What waits is being given back: the pace counts from now."""
+        return replace(self, paced_at=now, pace=0.0)

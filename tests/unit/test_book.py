@@ -1,0 +1,109 @@
+"""The book of held jobs: keyed by id and token, one word about each outcome, who may judge what."""
+
+from __future__ import annotations
+
+import threading
+import time
+from uuid import UUID
+
+from sa_jobqueue.runner.book import Book
+from tests.support.executions import execution
+
+
+def test_the_same_job_under_two_tokens_is_two_entries() -> None:
+    """A job that comes back to its first owner under a new claim must not be let go by the old one's end."""
+    book = Book()
+    first, second = execution(id=7, token=UUID(int=1)), execution(id=7, token=UUID(int=2))
+    book.hold([first, second])
+    book.drop([first.key])
+    assert book.snapshot() == [second.key]
+    assert not book.holds(first.key)
+
+
+def test_only_one_word_counts_about_an_outcome() -> None:
+    """A handler that ends with the grace period and the one who hands its job back can't both settle it."""
+    book = Book()
+    one = execution()
+    book.hold([one])
+    assert [book.decide(one.key), book.decide(one.key)] == [True, False]
+
+
+def test_one_word_counts_also_among_threads() -> None:
+    """Of many at the same moment exactly one is told that it has the word."""
+    book = Book()
+    executions = [execution() for _ in range(200)]
+    book.hold(executions)
+    told: list[bool] = []
+    ready = threading.Barrier(4)
+
+    def decide() -> None:
+        ready.wait()
+        told.extend([book.decide(one.key) for one in executions])
+
+    threads = [threading.Thread(target=decide) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(told) == len(executions)
+
+
+def test_an_outcome_of_a_job_that_was_given_up_is_let_through() -> None:
+    """The settler reports what becomes of it, and its slot is freed."""
+    book = Book()
+    one = execution()
+    book.hold([one])
+    book.drop([one.key])
+    assert book.decide(one.key)
+
+
+def test_the_keeper_judges_no_job_that_is_being_settled() -> None:
+    """A write in flight may have ended the lease itself; only its own answer tells."""
+    book = Book()
+    one = execution()
+    book.hold([one])
+    assert book.judge(one.key) is one
+    book.settle([one.key])
+    assert book.judge(one.key) is None
+    assert book.snapshot() == [one.key]
+    book.drop([one.key])
+    assert book.judge(one.key) is None
+
+
+def test_nothing_is_left_of_jobs_that_are_gone() -> None:
+    """A runner that handles millions keeps no trace of them, in whatever order they were decided and dropped."""
+    book = Book()
+    for number in range(300):
+        one = execution()
+        book.hold([one])
+        if number % 3:
+            book.decide(one.key)
+        if number % 2:
+            book.settle([one.key])
+        book.drop([one.key])
+        book.decide(one.key)
+        book.drop([one.key])
+    assert len(book) == 0
+    assert not book._decided
+    assert not book._settling
+
+
+def test_the_wait_for_an_empty_book_ends_with_the_last_drop_or_in_time() -> None:
+    """A stop goes on as soon as the last outcome is written, and at its deadline otherwise."""
+    book = Book()
+    one = execution()
+    book.hold([one])
+    assert not book.wait_until_empty(time.monotonic())
+    waiting = threading.Event()
+    empty: list[bool] = []
+
+    def wait() -> None:
+        waiting.set()
+        empty.append(book.wait_until_empty(time.monotonic() + 30))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waiting.wait(5)
+    book.drop([one.key])
+    thread.join(5)
+    assert empty == [True]
