@@ -7,5 +7,6 @@ Read it in this order; each file fits on a screen or two:
     jobs.py         the handler: read, compute outside any transaction, store
     extraction.py, embedder.py, search.py      what any such application has
     migrations/     the tables of the application and of the queue, in one Alembic history
+    service.py      makes the model slow and unavailable, for rehearsals; a real application has no such file
     demo/           the story that `python3 examples` tells; nothing in it is needed to run the application
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -59,6 +60,13 @@ class RunnerProcess:
     def log_end(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join(f"  {line}" for line in lines[-15:])
+
+    def freeze(self) -> None:
+        """SIGSTOP: it can neither finish nor give back what it holds, nor take more."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL: no handler, no clean-up, no goodbye to the database."""

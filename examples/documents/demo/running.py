@@ -32,13 +32,14 @@ _UNREADABLE = text(
 )
 _BACKENDS = text(
     "SELECT count(*) FROM pg_stat_activity"
-    " WHERE application_name = 'sa_jobqueue runner-1' AND datname = current_database()"
+    " WHERE application_name = 'sa_jobqueue runner-1' AND datname = current_database() AND state = ANY(:states)"
 )
+_BUSY, _ANY_STATE = ["active"], ["active", "idle", "idle in transaction"]
 
 
 def crash(scene: Scene, uploaded: Uploaded) -> int:
     """Kill a runner in the middle of its work; how many jobs it took along."""
-    terminal, total = scene.terminal, len(uploaded.of)
+    terminal, total = scene.terminal, len(uploaded.jobs)
     # A few documents are all begun at once: then it is now or never.
     some = total // 5 if total > 2 * CONCURRENCY else 0
     busy = max(1, min(CONCURRENCY // 2, total // 4))
@@ -51,9 +52,16 @@ def crash(scene: Scene, uploaded: Uploaded) -> int:
     terminal.step("Runner 1 is killed while it works")
     with scene.runner("runner-1", uploaded) as runner:
         terminal.say(f"$ {runner.shown_command}")
-        counts = watch(scene.engine, runner, terminal, until=in_the_middle)
+        while True:
+            counts = watch(scene.engine, runner, terminal, until=in_the_middle)
+            # Its jobs may all end in this moment: frozen first, it is killed when it surely holds some.
+            runner.freeze()
+            _wait_for_backends(scene, _BUSY)
+            if watch(scene.engine, runner, terminal, until=lambda _: True).running:
+                break
+            runner.thaw()
         runner.kill()
-    _wait_for_backends(scene)
+    _wait_for_backends(scene, _ANY_STATE)
     terminal.say(f"{counts}: kill -9")
     held = {
         str(name): int(count)
@@ -75,13 +83,13 @@ def recover(scene: Scene, runner: RunnerProcess, uploaded: Uploaded, lost: int) 
     expect(rescued == lost, f"{lost} jobs were lost with runner-1, and {rescued} were rescued")
     terminal.prove("So there are", STARTS)
     with scene.engine.connect() as connection:
-        mistaken_job = uploaded.of[uploaded.mistaken]
+        mistaken_job = uploaded.jobs[uploaded.mistaken]
         return int(connection.execute(_UNREADABLE, {"id": mistaken_job}).scalar_one())
 
 
 def redrive_corrected(scene: Scene, runner: RunnerProcess, uploaded: Uploaded) -> None:
     """Show the dead job, store the right content, send the job back to work, and see it done."""
-    terminal, job = scene.terminal, uploaded.of[uploaded.mistaken]
+    terminal, job = scene.terminal, uploaded.jobs[uploaded.mistaken]
     terminal.step("A document that is no text: its job is dead at once, until a person mends it")
     ((status, *_),) = terminal.prove(f"Job {job}", ONE_JOB, id=job)
     terminal.prove("Its reason and its last error", WHY_DEAD, id=job)
@@ -101,10 +109,13 @@ def redrive_corrected(scene: Scene, runner: RunnerProcess, uploaded: Uploaded) -
     expect(status == "done", f"the redriven job is {status}")
 
 
-def _wait_for_backends(scene: Scene) -> None:
-    """What the runner sent last may still be under way: what it lost is known when the server has missed it."""
+def _wait_for_backends(scene: Scene, states: list[str]) -> None:
+    """Until no connection of the runner is in such a state: what it sent last may still be under way."""
     deadline = time.monotonic() + 10
     with scene.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        while connection.execute(_BACKENDS).scalar_one():
-            expect(time.monotonic() < deadline, "connections of runner-1 outlive it by 10 s")
+        while connection.execute(_BACKENDS, {"states": states}).scalar_one():
+            expect(
+                time.monotonic() < deadline,
+                f"connections of runner-1 are still {' or '.join(states)} after 10 s",
+            )
             time.sleep(0.02)

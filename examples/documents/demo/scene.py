@@ -23,17 +23,17 @@ OUTAGE_EVERY = 10
 class Uploaded:
     """The job of each document, by the document's id, and the one document that was uploaded in the wrong form."""
 
-    of: Mapping[int, int]
+    jobs: Mapping[int, int]
     mistaken: int
 
     @property
     def outage(self) -> tuple[int, ...]:
         """Documents for which the model service answers 503 when it is asked for the first time."""
-        return tuple(document for document in self.of if document != self.mistaken)[::OUTAGE_EVERY]
+        return tuple(document for document in self.jobs if document != self.mistaken)[::OUTAGE_EVERY]
 
     @property
     def call_seconds(self) -> float:
-        return min(LONGEST_CALL, WORK_SECONDS * CONCURRENCY / len(self.of))
+        return min(LONGEST_CALL, WORK_SECONDS * CONCURRENCY / len(self.jobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,11 +34,11 @@ def tell(place: Place, folder: Path, sources: Sequence[Source], *, question: str
         migrate(place)
         terminal.prove("Its tables and the queue's, made by one Alembic history", TABLES)
 
-        jobs = upload_all(scene, sources)
-        lost = crash(scene, jobs)
-        with scene.runner("runner-2", jobs) as runner:
-            unreadable = recover(scene, runner, jobs, lost)
-            redrive_corrected(scene, runner, jobs)
+        uploaded = upload_all(scene, sources)
+        lost = crash(scene, uploaded)
+        with scene.runner("runner-2", uploaded) as runner:
+            unreadable = recover(scene, runner, uploaded, lost)
+            redrive_corrected(scene, runner, uploaded)
             code = runner.stop()
         expect(code == 0, f"runner-2 was told to stop (SIGTERM) and ended with code {code}")
 
@@ -49,6 +49,6 @@ def tell(place: Place, folder: Path, sources: Sequence[Source], *, question: str
             terminal.say(f"{hit.score:.3f}  {hit.title} ({hit.source})")
         expect(bool(hits), "the search found nothing")
 
-        check_everything(scene, documents=len(jobs.of), unreadable=unreadable)
+        check_everything(scene, documents=len(uploaded.jobs), unreadable=unreadable)
     finally:
         engine.dispose()
