@@ -6,15 +6,10 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
-from json import JSONDecoder
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
-
-from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.events import LoopFailed, RunnerStopped, RunnerStopping, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.loop import Loop
@@ -29,10 +24,11 @@ from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
+from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.leases import Store
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import URL
 
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner.settings import RunnerSettings
@@ -44,7 +40,6 @@ LAST_WRITES = 5.0
 #: How long, in seconds, threads with nothing left to write get to close their connections.
 CLOSING = 1.0
 _AT_ONCE = timedelta(0)
-_DECODE = JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,7 @@ class Crew:
         self.book: Book = Book()
         self._endings: deque[Ending] = deque()
         self._ends: SimpleQueue[None] = SimpleQueue()
-        self._engine = _own_engine(url, runner_id)
+        self._engine = runner_engine(url, runner_id)
         lease, margin = settings.lease, settings.renewal_interval
 
         stores = {
@@ -263,34 +258,3 @@ class Crew:
         if not hand_back:
             self.book.drop(execution.key for execution in running)
         return len(running)
-
-
-def _own_engine(url: URL, runner_id: str) -> Engine:
-    """Connections for the loops alone: no pool, for each loop keeps one for as long as it lives."""
-    arguments: dict[str, Any] = {
-        "application_name": f"sa_jobqueue {runner_id}"[:63],
-        # A network that swallows packets must not look like a patient server.
-        "connect_timeout": 10,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 20000,
-    }
-    return create_engine(
-        url,
-        poolclass=NullPool,
-        json_deserializer=_read_jsonb,
-        connect_args={k: v for k, v in arguments.items() if k not in url.query},
-    )
-
-
-def _read_jsonb(text: bytes) -> Any:
-    """A payload as the server writes it: json.loads would first guess the encoding and look for space around it.
-
-    Somebody else's SQL may have stored what Python can't read, an integer of 5,000 digits for example. Raising here would
-    cost every job of the same claim an attempt, so that one job gets the error in the place of its payload.
-    """
-    try:
-        return _DECODE(text.decode())[0]
-    except (ValueError, RecursionError) as error:
-        return PayloadError(f"the stored payload can't be read: {error}")
