@@ -27,6 +27,7 @@ class Model(Protocol):
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         """One vector of length 1 for each text; the same text gives the same vector as long as the version stays."""
+        ...
 
 
 class HashingModel:

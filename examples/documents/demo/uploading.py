@@ -26,19 +26,22 @@ def upload_all(scene: Scene, sources: Sequence[Source]) -> Uploaded:
     _fail(scene, sources[0])
     _twice(scene, sources[0])
 
-    jobs: dict[int, int] = {}
     wrong, _ = mistaken()
-    for number, source in enumerate((*sources, wrong), 1):
+    everything = [*sources, wrong]
+    jobs: dict[int, int] = {}
+    for number, source in enumerate(everything, 1):
         document, enqueued = _upload(scene, source)
         jobs[document] = enqueued.id
         terminal.progress(f"{number} uploads")
-    terminal.say(f"{number} uploads, the last of them in the wrong form: {wrong.title}, {wrong.origin}")
+    terminal.say(
+        f"{len(everything)} uploads, the last of them in the wrong form: {wrong.title}, {wrong.origin}"
+    )
     counted = terminal.prove("Documents and jobs, each content once", COUNTS)
     expect(counted == [(len(jobs), len(jobs))], f"{len(jobs)} documents were uploaded, each with one job")
     terminal.prove("Jobs", STATUSES)
     stand_in = ", which stands in for a real one" if isinstance(MODEL, HashingModel) else ""
     terminal.say(f"The jobs embed them with the model {MODEL.version}{stand_in}.")
-    return Uploaded(jobs, mistaken=document)
+    return Uploaded(jobs, mistaken=list(jobs)[-1])
 
 
 def _upload(scene: Scene, source: Source) -> tuple[int, Enqueued]:
