@@ -25,9 +25,22 @@ logger: logging.Logger = logging.getLogger(LOGGER_NAME)
 
 def log_event(event: ev.Event) -> None:
     """The subscriber: `Runner(..., subscribers=[log_event])` writes every event to the logger."""
+    if not logger.isEnabledFor(_highest_level(event)):
+        return
     level, message = _line(event)
     if logger.isEnabledFor(level):
         logger.log(level, "%s", message, extra=dict(_extra(event)))
+
+
+def _highest_level(event: ev.Event) -> int:
+    """What the event can be logged at, told without making its words: every job brings some that are logged nowhere."""
+    match event:
+        case ev.JobStarted() | ev.JobsClaimed():
+            return logging.DEBUG
+        case ev.JobSettled(verb=Verb.COMPLETE):
+            return logging.INFO
+        case _:
+            return logging.CRITICAL
 
 
 def _extra(event: ev.Event) -> Iterator[tuple[str, Any]]:
