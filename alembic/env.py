@@ -45,6 +45,8 @@ def options() -> dict[str, object]:
 if context.is_offline_mode():
     context.configure(dialect_name="postgresql", literal_binds=True, **options())
     with context.begin_transaction():
+        if metadata.schema is not None:
+            context.execute(CreateSchema(metadata.schema, if_not_exists=True))
         context.run_migrations()
 else:
     engine = create_engine(database_url())

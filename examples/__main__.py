@@ -11,19 +11,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)  # instead of this folder: nothing in it is meant to be imported by its bare name
 
+from examples.documents.options import as_arguments, parser  # noqa: E402
 from tests.bootstrap import BootstrapError, ensure_environment, replace_process, require_python  # noqa: E402
 
 
 def main(arguments: list[str]) -> None:
     """Run `python -m examples.documents` from the repository root with the same arguments."""
+    options = parser().parse_args(arguments)  # help and mistakes shall not wait for an installation
     require_python([str(ROOT / "examples"), *arguments])
     try:
         python = ensure_environment(["binary", "embedded", "asyncio"])
     except BootstrapError as error:
         raise SystemExit(str(error)) from None
-    # The examples run in another folder: paths that were meant from here are made whole.
-    whole = [str(Path(word).resolve()) if word and Path(word).exists() else word for word in arguments]
-    replace_process([str(python), "-m", "examples.documents", *whole], ROOT)
+    replace_process([str(python), "-m", "examples.documents", *as_arguments(options)], ROOT)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,16 @@
-"""A PostgreSQL job queue that is a SQLAlchemy extension."""
+"""A PostgreSQL job queue that is a SQLAlchemy extension.
+
+    session.add(enqueue("document.embed", {"document_id": 7}))      in the caller's transaction
+    op.migrate_jobqueue(0, 1)                                       in the application's Alembic history
+    sa-jobqueue run myapp.jobs:jobs                                 the bundled runner
+
+These are the public names; a runner inside another program is in `sa_jobqueue.runner`, a person's verbs are in
+`sa_jobqueue.admin`, a throw-away server for tests in `sa_jobqueue.testing`.
+"""
 
 from __future__ import annotations
+
+from sa_jobqueue.context import JobContext
 
 # Imported for their listeners: jobs join every Session's flush, and a stored Job refuses assignments.
 from sa_jobqueue.entry import fixed as _fixed  # noqa: F401
@@ -12,27 +22,43 @@ from sa_jobqueue.errors import (
     ConfigurationError,
     EnqueueError,
     JobQueueError,
+    LeaseLostError,
     PayloadError,
     SchemaVersionError,
     UnfencedWriteError,
 )
 from sa_jobqueue.models import Job, configure, metadata
+from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Enqueued
+from sa_jobqueue.registry import Registry
+from sa_jobqueue.retry import RetryPolicy, delays, exponential, fixed, never
 from sa_jobqueue.states import JobStatus
 
 __all__ = [
     "ConfigurationError",
+    "Discard",
     "EnqueueError",
     "Enqueued",
     "Job",
+    "JobContext",
     "JobQueueError",
     "JobStatus",
+    "LeaseLostError",
     "PayloadError",
+    "Registry",
+    "Retry",
+    "RetryPolicy",
     "SchemaVersionError",
+    "Settle",
+    "Snooze",
     "UnfencedWriteError",
     "configure",
+    "delays",
     "enqueue",
     "enqueue_many",
+    "exponential",
+    "fixed",
     "metadata",
+    "never",
     "ref",
 ]

@@ -7,10 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, DateTime, Integer, Text, bindparam, cast, func, literal_column
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    DateTime,
+    Integer,
+    Text,
+    TypeDecorator,
+    Uuid,
+    bindparam,
+    cast,
+    func,
+    literal_column,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, INTERVAL
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from sqlalchemy.types import TypeEngine
 
     from sa_jobqueue.states import JobStatus
@@ -45,3 +59,26 @@ def array(name: str, item: type[TypeEngine[Any]] | TypeEngine[Any]) -> ColumnEle
     """An array parameter, cast in the text: an empty or all-NULL list has no type of its own."""
     kind: ARRAY[Any] = ARRAY(item, dimensions=1)
     return cast(bindparam(name, type_=kind), kind)
+
+
+def keys(name: str, item: type[BigInteger | Uuid[UUID]]) -> ColumnElement[Any]:
+    """An array parameter of ids or tokens, none of them NULL, sent as one text.
+
+    Batches carry hundreds of them, and drivers write, quote and escape each by itself: six times the work.
+    """
+    return cast(bindparam(name, type_=_Keys(item)), ARRAY(item, dimensions=1))
+
+
+class _Keys(TypeDecorator[Any]):
+    """Ids or tokens as PostgreSQL writes an array; nothing in them needs quotes."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, item: type[BigInteger | Uuid[UUID]]) -> None:
+        super().__init__()
+        self.item = item
+
+    def process_bind_param(self, value: Any, dialect: Any) -> str:  # noqa: ARG002 - SQLAlchemy's signature
+        texts = [key.hex for key in value] if self.item is Uuid else map(int.__repr__, value)
+        return f"{{{','.join(texts)}}}"

@@ -3,6 +3,7 @@
     python3 tests                  the gates, then the tests on SQLAlchemy 2.1 and on 2.0
     python3 tests gates            format, lint, types, layers
     python3 tests quick            the tests once, on SQLAlchemy 2.1
+    python3 tests bench [NAME]     the benchmarks, which no other command runs
     python3 tests [--] ARGUMENTS   the same with arguments for pytest: python3 tests -k claim
 
 Standard library only, and readable by old Pythons: it runs before anything is installed.
@@ -37,6 +38,8 @@ def main(arguments: list[str]) -> int:
         python = ensure_environment(["test", "lint"])
         if not runs_inside(python):
             replace_process([str(python), "-m", "tests", *arguments], ROOT)
+        if arguments[:1] == ["bench"]:
+            replace_process([str(python), "-m", "tests.benchmarks", *arguments[1:]], ROOT)
         os.chdir(ROOT)
         from tests.support.steps import gates, oldest_sqlalchemy, pytest, run
 

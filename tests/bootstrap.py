@@ -88,7 +88,7 @@ def _wanted(root: Path, extras: Sequence[str], constraints: Sequence[str]) -> di
     """`place` decides whether an environment can be kept, `project` whether something is to be installed in it."""
     project = (root / "pyproject.toml").read_bytes()
     return {
-        "place": [str(root), sys.version.split()[0], *constraints],
+        "place": [str(root), "{}.{}".format(*sys.version_info), *constraints],
         "project": hashlib.sha256(project).hexdigest(),
         "extras": sorted(_expand(project.decode(), extras)),
         "constraints": list(constraints),
@@ -184,8 +184,6 @@ def pip_advice(output: str, log: Path) -> str:
     """The last lines of pip's output and what to do about them."""
     if re.search(r"No space left on device", output):
         cure = "The disk is full: free some space and start again."
-    elif re.search(r"Permission denied|not writable", output):
-        cure = f"Something is not writable for the user {getpass.getuser()}: see the path above."
     elif "No module named pip" in output:
         cure = f"That environment has no pip. Move it away and start again: mv {log.parent} {log.parent}.old"
     elif re.search(
@@ -195,6 +193,8 @@ def pip_advice(output: str, log: Path) -> str:
             "Usually pip can't reach a package index: check the network, the proxy (HTTPS_PROXY) and `pip config list`."
             " Without a network: PIP_NO_INDEX=1 PIP_FIND_LINKS=<folder of wheels>."
         )
+    elif "Permission denied" in output:
+        cure = f"Something is not writable for the user {getpass.getuser()}: see the path above."
     else:
         cure = "Start again when the cause is gone."
     return f"pip could not install the project:\n{_end_of(output)}\n{cure}\nThe whole output is in {log}"

@@ -13,7 +13,7 @@ from sqlalchemy import inspect
 from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.orm.util import identity_key
 
-from sa_jobqueue.entry.request import COLUMNS, forget, request_of, restore
+from sa_jobqueue.entry.request import COLUMNS, forget, request_of, restore, shown_by
 from sa_jobqueue.models import Job
 from sa_jobqueue.records import Enqueued
 from sa_jobqueue.states import JobStatus
@@ -70,14 +70,17 @@ def members(relationship: RelationshipProperty[Any], value: Any) -> Iterable[Any
 
 
 def _show_created(job: Job, answer: Inserted) -> None:
-    shown = {name: value for name, value in vars(job).items() if name in _NEW_ROW}
-    vars(job).update(_NEW_ROW | shown)
+    # Every column, as the object may have shown another row before. The payload is the one with its references resolved.
+    request = request_of(job)
+    payload = vars(job)["payload"]
+    vars(job).update(_NEW_ROW)
+    vars(job).update(shown_by(request))
     vars(job).update(answer.values)
-    key = vars(job)["idempotency_key"]
     vars(job).update(
+        payload=payload,
         errors=[],
-        key_scope=request_of(job).new_job.key_scope,
-        unique_key=key,
+        key_scope=request.new_job.key_scope,
+        unique_key=request.new_job.unique_key,
         _enqueued=Enqueued(answer.id, "created"),
     )
 

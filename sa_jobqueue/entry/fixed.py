@@ -2,7 +2,8 @@
 
 A write by the ORM carries no lease token: it would overwrite what a runner has just written. So a Job that `enqueue()`
 made, or that has a row, takes no assignment, no `del`, no `flag_modified()`. The listeners sit on the attributes of
-Job, so that nobody else's objects pay for them. `UPDATE` and `DELETE` statements are outside: they say what they do.
+Job, so that nobody else's objects pay for them. `session.execute(update(Job))` is outside: it says what it does, and a
+listener for it would cost every statement of every session some 5 microseconds.
 """
 
 from __future__ import annotations

@@ -148,25 +148,29 @@ def forget(job: Job) -> None:
     attributes.pop("_enqueued", None)
 
 
-def _put(job: Job, request: Request) -> None:
-    # Plain writes to the dictionary: the unit of work never inserts these attributes, so they need no history.
+def shown_by(request: Request) -> dict[str, Any]:
+    """The mapped attributes that a request decides; a delay stands in `run_at`."""
     new_job = request.new_job
-    attributes = vars(job)
-    attributes.update(
-        _request=request,
-        kind=new_job.kind,
-        payload=request.payload,
-        queue=new_job.queue,
-        payload_version=new_job.payload_version,
-        priority=new_job.priority,
-        max_attempts=new_job.max_attempts,
-    )
+    attributes = {
+        "kind": new_job.kind,
+        "payload": request.payload,
+        "queue": new_job.queue,
+        "payload_version": new_job.payload_version,
+        "priority": new_job.priority,
+        "max_attempts": new_job.max_attempts,
+    }
     if (due := new_job.run_at or new_job.delay) is not None:
         attributes["run_at"] = due
     if new_job.expires_at is not None:
         attributes["expires_at"] = new_job.expires_at
     if new_job.idempotency_key is not None:
         attributes["idempotency_key"] = new_job.idempotency_key
+    return attributes
+
+
+def _put(job: Job, request: Request) -> None:
+    # Plain writes to the dictionary: the unit of work never inserts these attributes, so they need no history.
+    vars(job).update(shown_by(request), _request=request)
 
 
 def _from_attributes(job: Job) -> Request:

@@ -94,9 +94,13 @@ def _split(session: Session, jobs: Iterable[Job]) -> tuple[list[tuple[Job, NewJo
 
 def _value(session: Session, placeholder: Ref) -> Any:
     target = placeholder.target
-    if isinstance(target, Job) and target.enqueued is not None and placeholder.attribute == "id":
-        return target.enqueued.id
     state = inspect(target)
+    if isinstance(target, Job):
+        if state.pending and state.session is session:
+            raise _NotYetError  # whatever id it shows is that of a row it stood for earlier
+        # It may be outside the session, where another object stands for its row.
+        if target.enqueued is not None:
+            return target.enqueued.id
     if state.session is not session or state.deleted or target in session.deleted:
         raise EnqueueError(
             f"a payload has ref({type(target).__name__}), and that object is not in the session of the job, or is "

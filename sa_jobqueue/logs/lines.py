@@ -20,14 +20,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOGGER_NAME = "sa_jobqueue.runner"
-logger = logging.getLogger(LOGGER_NAME)
+logger: logging.Logger = logging.getLogger(LOGGER_NAME)
 
 
 def log_event(event: ev.Event) -> None:
     """The subscriber: `Runner(..., subscribers=[log_event])` writes every event to the logger."""
+    if not logger.isEnabledFor(_highest_level(event)):
+        return
     level, message = _line(event)
     if logger.isEnabledFor(level):
         logger.log(level, "%s", message, extra=dict(_extra(event)))
+
+
+def _highest_level(event: ev.Event) -> int:
+    """What the event can be logged at, told without making its words: every job brings some that are logged nowhere."""
+    match event:
+        case ev.JobStarted() | ev.JobsClaimed():
+            return logging.DEBUG
+        case ev.JobSettled(verb=Verb.COMPLETE):
+            return logging.INFO
+        case _:
+            return logging.CRITICAL
 
 
 def _extra(event: ev.Event) -> Iterator[tuple[str, Any]]:
@@ -101,13 +114,16 @@ def _line(event: ev.Event) -> tuple[int, str]:
                 f"{_job(event)}: retry policy {event.fault}; the default policy's delay: {delay}",
             )
         case ev.LoopFailed(retry_in=None):
-            return logging.CRITICAL, f"{event.loop} ended for good: {_first_line(event.error)}"
+            return logging.CRITICAL, f"the {event.loop} loop ended for good: {_first_line(event.error)}"
         case ev.LoopFailed():
             times = "" if event.failures == 1 else f" ({event.failures} times now)"
-            return logging.ERROR, f"{event.loop} fails{times}, it goes on trying: {_first_line(event.error)}"
+            return (
+                logging.ERROR,
+                f"the {event.loop} loop fails{times}, it goes on trying: {_first_line(event.error)}",
+            )
         case ev.LoopRecovered():
             return logging.INFO, (
-                f"{event.loop} works again after {format_duration(event.after)} and {_number(event.failures, 'failure')}"
+                f"the {event.loop} loop works again after {format_duration(event.after)} and {_number(event.failures, 'failure')}"
             )
         case _:
             assert_never(event)

@@ -9,7 +9,8 @@
         op.migrate_jobqueue(1, 0)
 
 A step is never changed once released. Steps use `alembic` and `sqlalchemy` alone, never the layers above: the models
-move on, a step must not. They send no SELECT, so `--sql` works, and run in the migration's own transaction.
+move on, a step must not. They read nothing back, so `--sql` works, and run in the migration's own transaction. A
+downgrade that would drop jobs is refused by the database unless the revision says `drop_jobs=True`.
 """
 
 from __future__ import annotations

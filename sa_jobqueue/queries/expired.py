@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import DateTime, Integer, bindparam, cast, func, select
 
@@ -12,11 +12,11 @@ from sa_jobqueue.sql import interval, moment, status
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import Executable
 
 
 @cache
-def expired() -> Select[tuple[Any, ...]]:
+def expired() -> Executable:
     """Leases past by more than `margin`, the longest past first, at most `amount`.
 
     None within one `lease` of the server's start: the runners must be given the time to come back and renew.

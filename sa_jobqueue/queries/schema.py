@@ -12,13 +12,13 @@ from sa_jobqueue.models import SCHEMA_COMMENT, jobs, schema_in_use
 from sa_jobqueue.sql import word
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import Executable
 
 _VERSION = re.compile(SCHEMA_COMMENT.format(version=r"(\d+)"))
 
 
 @cache
-def comment() -> Select[tuple[str | None]]:
+def comment() -> Executable:
     """The comment on the job table, NULL without table: to_regclass aborts nobody's transaction, a missing table would."""
     schema_in_use()
     parts = [part for part in (jobs.schema, jobs.name) if part is not None]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
@@ -28,6 +30,7 @@ class Attempts:
     def __init__(self, subscribers: Subscribers, *, on_finished: Callable[[Finished], None]) -> None:
         self._subscribers = subscribers
         self._on_finished = on_finished
+        self._process = os.getpid()
 
     def carry_out(self, execution: Execution) -> None:
         """Run the handler and hand its verdict over. Never raises, save for what is thrown into the thread meanwhile.
@@ -49,6 +52,10 @@ class Attempts:
             settlement = Settlement(
                 *execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)
             )
+        if os.getpid() != self._process:
+            # The handler has forked, and this is its child coming back: nothing of the runner is its own, neither the
+            # connections nor the job. The parent's thread settles.
+            os._exit(0 if settlement.verb is Verb.COMPLETE else 1)
         self._on_finished(Finished(execution, settlement, time.perf_counter() - started))
 
     def let_go(self, execution: Execution) -> None:
@@ -87,6 +94,8 @@ def _attempt(execution: Execution) -> tuple[Settlement, str | None]:
     """The verdict, made where the error is caught: kept any longer, its traceback keeps the handler's locals alive."""
     job, handler = execution.job, execution.handler
     try:
+        if isinstance(job.payload, PayloadError):
+            raise job.payload
         returned = handler.bind(execution.context, job.payload)()
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
         return verdict(job, handler, raised=error)

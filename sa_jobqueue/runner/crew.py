@@ -10,9 +10,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
-
 from sa_jobqueue.events import LoopFailed, RunnerStopped, RunnerStopping, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.loop import Loop
@@ -27,11 +24,12 @@ from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
+from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import URL
 
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner.settings import RunnerSettings
@@ -67,10 +65,10 @@ class Crew:
         self.runner_id = runner_id
         self.settings = settings
         self.subscribers = subscribers
-        self.book = Book()
+        self.book: Book = Book()
         self._endings: deque[Ending] = deque()
         self._ends: SimpleQueue[None] = SimpleQueue()
-        self._engine = _own_engine(url, runner_id)
+        self._engine = runner_engine(url, runner_id)
         lease, margin = settings.lease, settings.renewal_interval
 
         stores = {
@@ -78,9 +76,11 @@ class Crew:
             for name in ("dispatch", "settle", "leases", "maintenance")
         }
         attempts = Attempts(subscribers, on_finished=self._finished)
-        self.executor = ThreadExecutor(settings.queues, carry_out=attempts.carry_out, let_go=attempts.let_go)
+        self.executor: ThreadExecutor = ThreadExecutor(
+            settings.queues, carry_out=attempts.carry_out, let_go=attempts.let_go
+        )
         lanes = {queue: Lane(limit) for queue, limit in settings.queues.items()}
-        self.dispatcher = self._loop(
+        self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
             "dispatch",
             dispatch.Dispatch(
@@ -104,7 +104,7 @@ class Crew:
                 subscribers=subscribers,
             ),
         )
-        self.settler = self._loop(
+        self.settler: Loop[Any] = self._loop(
             stores["settle"],
             "settle",
             settle.Settling(),
@@ -126,7 +126,7 @@ class Crew:
             runner_id=runner_id,
             subscribers=subscribers,
         )
-        self.maintenance = self._loop(
+        self.maintenance: Loop[Any] = self._loop(
             stores["maintenance"],
             "maintenance",
             duties.Maintaining(
@@ -135,7 +135,7 @@ class Crew:
             duties.step,
             maintenance,
         )
-        self.keeper = self._loop(
+        self.keeper: Loop[Any] = self._loop(
             stores["leases"],
             "leases",
             leases.Keeping(margin.total_seconds()),
@@ -261,19 +261,3 @@ class Crew:
         if not hand_back:
             self.book.drop(execution.key for execution in running)
         return len(running)
-
-
-def _own_engine(url: URL, runner_id: str) -> Engine:
-    """Connections for the loops alone: no pool, for each loop keeps one for as long as it lives."""
-    arguments: dict[str, Any] = {
-        "application_name": f"sa_jobqueue {runner_id}"[:63],
-        # A network that swallows packets must not look like a patient server.
-        "connect_timeout": 10,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 20000,
-    }
-    return create_engine(
-        url, poolclass=NullPool, connect_args={k: v for k, v in arguments.items() if k not in url.query}
-    )

@@ -27,9 +27,9 @@ class Execution:
     __slots__ = ("context", "handler", "job", "key")
 
     def __init__(self, job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext) -> None:
-        self.job = job
-        self.handler = handler
-        self.context = context
+        self.job: ClaimedJob = job
+        self.handler: Handler[..., ..., Any] = handler
+        self.context: JobContext = context
         self.key: Key = (job.id, job.token)
 
 
@@ -44,6 +44,7 @@ class Executor(Protocol):
 
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
         """Give back what was submitted for these queues and has not begun; it never will."""
+        ...
 
     def stop(self) -> None:
         """Begin nothing more: what waits is let go or can be taken back, what runs goes on. Returns at once."""

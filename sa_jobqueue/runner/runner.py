@@ -47,9 +47,9 @@ class Runner:
         *,
         subscribers: Iterable[Subscriber] = (),
     ) -> None:
-        self.settings = settings or RunnerSettings()
+        self.settings: RunnerSettings = settings or RunnerSettings()
         self.registry = registry
-        self.id = self.settings.name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+        self.id: str = self.settings.name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
         self._url = normalise_url(database.url if isinstance(database, Engine) else database)
         self._subscribers = Subscribers(subscribers)
         self._lock = threading.Lock()

@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.durations import format_duration
+from sa_jobqueue.names import check_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_CONCURRENCY = 10
+#: Beyond a year a setting is a slip, and beyond some centuries the arithmetic of leases ends.
+LONGEST = timedelta(days=366)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +39,13 @@ class RunnerSettings:
         if not self.queues:
             raise ValueError("queues is empty: name at least one, for example queues={'default': 10}")
         for queue, concurrency in self.queues.items():
-            if concurrency < 1:
+            check_name("queues", queue)
+            if type(concurrency) is not int or concurrency < 1:
                 raise ValueError(
-                    f"queues[{queue!r}]={concurrency!r}: the number of handlers at once must be 1 or more"
+                    f"queues[{queue!r}]={concurrency!r}: the number of handlers at once must be a whole number from 1 on"
                 )
+        if self.name is not None:
+            check_name("name", self.name)
         for name, shortest in (
             ("lease", timedelta(milliseconds=300)),
             ("poll_interval", timedelta(milliseconds=1)),
@@ -45,8 +53,11 @@ class RunnerSettings:
             ("rescue_interval", timedelta(milliseconds=10)),
         ):
             value: timedelta = getattr(self, name)
-            if value < shortest:
-                raise ValueError(f"{name}={value}: must be at least {shortest}")
+            if not shortest <= value <= LONGEST:
+                raise ValueError(
+                    f"{name}={format_duration(value)}: must be from {format_duration(shortest)} to "
+                    f"{format_duration(LONGEST)}"
+                )
 
     @property
     def renewal_interval(self) -> timedelta:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.records import Landing
@@ -29,8 +29,7 @@ BATCH_LIMIT = 1000
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """Event: an execution has its outcome. `seconds` is the handler's own time, None when it never began."""
 
     execution: Execution

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
@@ -29,11 +29,10 @@ from sa_jobqueue.sql import array, interval, moment, number, status
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
-    from sqlalchemy.sql.dml import ReturningUpdate
+    from sqlalchemy import SelectBase, Update
 
 
-def _chosen() -> Select[tuple[int]]:
+def _chosen() -> SelectBase:
     """The ids to take: at most a queue's quota from each queue, by priority, due time and id; no more rows are locked."""
     wanted = (
         func.unnest(array("queues", Text), array("quotas", Integer))
@@ -73,7 +72,7 @@ def _chosen() -> Select[tuple[int]]:
 
 
 @cache
-def claim() -> ReturningUpdate[Any]:
+def claim() -> Update:
     """Takes due jobs of the given kinds from the given queues.
 
     Parameters: `queues` and `quotas` (parallel arrays), `kinds`, `token`, `lease`, `runner`. The answer has no order.

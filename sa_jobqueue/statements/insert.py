@@ -57,7 +57,7 @@ _GETTERS = tuple((name, attrgetter(name), default) for name, _, default in _COLU
 
 
 @cache
-def insert_jobs() -> ReturningInsert[Any]:
+def insert_jobs() -> ReturningInsert[*tuple[Any, ...]]:
     """Insert the rows of `insert_parameters()` in their order; answers with those that were inserted, in any order.
 
     A row is left out when its unique key is taken. Raises nothing for a duplicate under READ COMMITTED; under
@@ -66,8 +66,8 @@ def insert_jobs() -> ReturningInsert[Any]:
     schema_in_use()
     given = (
         func.unnest(*(array(name, item) for name, item, _ in _COLUMNS))
-        .table_valued(*(name for name, _, _ in _COLUMNS), with_ordinality="position", name="given")
-        .render_derived()
+        .table_valued(*(name for name, _, _ in _COLUMNS), with_ordinality="position")
+        .render_derived(name="given")
     )
     row = given.c
     values = {

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from sa_jobqueue.models import jobs
-from sa_jobqueue.sql import array, moment, number, status, word
+from sa_jobqueue.sql import array, keys, moment, number, status, word
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ def held(
     these arrays. NO KEY UPDATE: an application's foreign key on a job holds KEY SHARE and stops nobody here.
     """
     columns: dict[str, type[TypeEngine[Any]]] = {"id": BigInteger, "token": Uuid, **given}
+    arrays = [array(f"{name}s", kind) for name, kind in given.items()]
     batch = (
-        func.unnest(*(array(f"{name}s", kind) for name, kind in columns.items()))
+        func.unnest(keys("ids", BigInteger), keys("tokens", Uuid), *arrays)
         .table_valued(*(column(name, kind) for name, kind in columns.items()), with_ordinality="position")
         .render_derived(name="batch")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, Text, any_, bindparam, case, cast, false, func, null, select, update
 
@@ -12,12 +12,11 @@ from sa_jobqueue.sql import array, moment, status, word
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
-    from sqlalchemy.sql.dml import ReturningUpdate
+    from sqlalchemy import Executable, Update
 
 
 @cache
-def candidates() -> Select[tuple[Any, ...]]:
+def candidates() -> Executable:
     """Locks the rows of `ids` in id order and tells their status and whether they have a key to take again."""
     schema_in_use()
     gone = (jobs.c.key_scope == word("unfinished")) & jobs.c.unique_key.is_(None)
@@ -30,7 +29,7 @@ def candidates() -> Select[tuple[Any, ...]]:
 
 
 @cache
-def redrive() -> ReturningUpdate[Any]:
+def redrive() -> Update:
     """Dead or cancelled to ready, for `ids`. A key that somebody holds by now raises a unique violation.
 
     Due no earlier than now: old jobs queue up behind the ones that are waiting, and a later time of its own is kept.
@@ -61,7 +60,7 @@ def redrive() -> ReturningUpdate[Any]:
 
 
 @cache
-def key_is_held() -> ReturningUpdate[Any]:
+def key_is_held() -> Update:
     """Writes down on the job `id` which job holds its key; no row when nobody does any more."""
     schema_in_use()
     holder = jobs.alias("holder")

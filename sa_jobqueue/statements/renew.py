@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import func, update
 
@@ -12,11 +12,11 @@ from sa_jobqueue.sql import interval, moment
 from sa_jobqueue.statements.parts import held
 
 if TYPE_CHECKING:
-    from sqlalchemy.sql.dml import ReturningUpdate
+    from sqlalchemy import Update
 
 
 @cache
-def renew() -> ReturningUpdate[Any]:
+def renew() -> Update:
     """Extends the leases that still carry their token, expired ones too: a lease that nobody took is alive again.
 
     Parameters: `ids`, `tokens`, `lease`. Never shortens a lease. Answers the batch position and whether an operator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import func, update
 from sqlalchemy.dialects.postgresql import INTERVAL
@@ -13,11 +13,11 @@ from sa_jobqueue.sql import interval, moment, word
 from sa_jobqueue.statements.parts import exhausted, failure, held, rest
 
 if TYPE_CHECKING:
-    from sqlalchemy.sql.dml import ReturningUpdate
+    from sqlalchemy import Update
 
 
 @cache
-def rescue() -> ReturningUpdate[Any]:
+def rescue() -> Update:
     """Takes jobs back from lost runners. Parameters: `ids`, `tokens`, `delays`, `margin`.
 
     Fenced by the token that was read and by the lease being past by more than `margin`, so that a renewal or another

@@ -30,13 +30,10 @@ from sa_jobqueue.states import JobStatus, Verb
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sqlalchemy import CTE, ColumnElement
-    from sqlalchemy.sql.dml import ReturningUpdate
-
-    Statement = ReturningUpdate[Any]
+    from sqlalchemy import CTE, ColumnElement, Update
 
 
-def _settle(mine: CTE, values: Mapping[str, Any]) -> Statement:
+def _settle(mine: CTE, values: Mapping[str, Any]) -> Update:
     return (
         update(jobs)
         .where(jobs.c.id == mine.c.id)
@@ -58,7 +55,7 @@ def _later(delay: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 @cache
-def complete() -> Statement:
+def complete() -> Update:
     """To done, unless the lease is past. Parameters: `ids`, `tokens`, `result_texts` (JSON or NULL).
 
     A result above MAX_RESULT_BYTES does not stop the completion; in its place stands
@@ -80,7 +77,7 @@ def complete() -> Statement:
 
 
 @cache
-def retry() -> Statement:
+def retry() -> Update:
     """To ready after a delay, to dead when no attempt is left. Parameters: `ids`, `tokens`, `delays`, `error_texts`."""
     schema_in_use()
     mine = held(delay=INTERVAL, error_text=Text)
@@ -94,7 +91,7 @@ def retry() -> Statement:
 
 
 @cache
-def snooze() -> Statement:
+def snooze() -> Update:
     """To ready after a delay, the attempt given back. Parameters: `ids`, `tokens`, `delays`."""
     schema_in_use()
     mine = held(delay=INTERVAL)
@@ -108,7 +105,7 @@ def snooze() -> Statement:
 
 
 @cache
-def release() -> Statement:
+def release() -> Update:
     """Back to ready at its old place, the attempt given back: claimed, never begun. Parameters: `ids`, `tokens`."""
     schema_in_use()
     return _settle(
@@ -121,7 +118,7 @@ def release() -> Statement:
 
 
 @cache
-def discard() -> Statement:
+def discard() -> Update:
     """To dead with a reason. Parameters: `ids`, `tokens`, `reason_texts`, `error_texts`."""
     schema_in_use()
     mine = held(reason_text=Text, error_text=Text)
@@ -141,7 +138,7 @@ def discard() -> Statement:
 
 
 @cache
-def abort() -> Statement:
+def abort() -> Update:
     """To cancelled with a reason: on request, or claimed past `expires_at`. Parameters: `ids`, `tokens`, `reason_texts`."""
     schema_in_use()
     mine = held(reason_text=Text)
@@ -158,7 +155,7 @@ def abort() -> Statement:
 
 
 @cache
-def release_claim() -> Statement:
+def release_claim() -> Update:
     """Gives back all that one claim took, by its `token` alone: its answer was lost, the ids are unknown.
 
     The attempts are given back only while fewer than `max_attempts` have been: a job whose answer always breaks the
@@ -192,7 +189,7 @@ def release_claim() -> Statement:
 
 
 #: Every settling verb, its statement, and the fields of a Settlement that it takes (parameter name, field).
-SETTLING: Mapping[Verb, tuple[Callable[[], Statement], tuple[tuple[str, str], ...]]] = {
+SETTLING: Mapping[Verb, tuple[Callable[[], Update], tuple[tuple[str, str], ...]]] = {
     Verb.COMPLETE: (complete, (("result_texts", "result"),)),
     Verb.RETRY: (retry, (("delays", "delay"), ("error_texts", "error"))),
     Verb.SNOOZE: (snooze, (("delays", "delay"),)),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.records import NewJob
 
-#: Bounds the memory of a statement and its parameters; larger ones are no faster.
-CHUNK = 5_000
+#: Bounds of one statement: more jobs are no faster, and more text would near the gigabyte that an array can take.
+CHUNK, CHUNK_TEXT = 5_000, 32 * 1024 * 1024
 #: A key that is neither free nor held, this many times in a row, is held and released by others in the meantime.
 ROUNDS = 20
 _UNDEFINED_TABLE, _UNDEFINED_COLUMN = "42P01", "42703"
@@ -49,7 +49,7 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
     keyed = [position for _, position in sorted(first.items())]
     answers: dict[int, Inserted] = {}
     try:
-        for chunk in _chunks(keyed + free):
+        for chunk in _chunks(new_jobs, keyed + free):
             _insert_chunk(connection, new_jobs, chunk, answers)
     except DBAPIError as error:
         error.hide_parameters = True  # they hold payloads, and error texts end up in logs
@@ -120,9 +120,18 @@ def _created(row: Any) -> Inserted:
     )
 
 
-def _chunks(positions: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(positions), CHUNK):
-        yield positions[start : start + CHUNK]
+def _chunks(new_jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
+    chunk: list[int] = []
+    text = 0
+    for position in positions:
+        size = len(new_jobs[position].payload)
+        if chunk and (len(chunk) == CHUNK or text + size > CHUNK_TEXT):
+            yield chunk
+            chunk, text = [], 0
+        chunk.append(position)
+        text += size
+    if chunk:
+        yield chunk
 
 
 def _sqlstate(error: DBAPIError) -> str | None:

@@ -150,7 +150,7 @@ class Store:
         return rescued
 
     def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
-        """Due jobs in these queues of other kinds than these: how many of each, over `limit` jobs at most."""
+        """Kinds other than these among the first `limit` due jobs of each queue: how many of each."""
         parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
         return dict(map(tuple, self._connection.rows(unknown.unknown_kinds(), parameters)))
 

@@ -37,6 +37,10 @@ def misses(
     Still ours: expired when the write is a completion and the lease is past, otherwise busy (somebody else has the row
     locked, or had a moment ago). Not ours any more: gone without a row, otherwise lost; but when the answer to an
     earlier try was lost (`again`), a row settled by our token has landed after all.
+
+    Some busy rows are nobody's fault: a claim that began before the claim of this job was committed locks the new row
+    while it finds that it is not ready any more (four in a thousand, with three runners emptying one queue); they are
+    free again when that claim has ended.
     """
     rows = connection.rows(held.owners(), {"ids": [job_id for job_id, _ in missing]})
     owners = {row[0]: _Owner(*row[1:]) for row in rows}

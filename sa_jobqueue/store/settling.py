@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +106,7 @@ def _settle_reduced(
     # The error's own text may quote the value that can't be stored, so only its type goes into the row.
     fault = type(error).__name__
     note = f"the details of this outcome could not be stored ({fault})"
-    reduced = replace(
-        settlement,
+    reduced = settlement._replace(
         delay=None if settlement.delay is None else min(settlement.delay, _LONGEST_REDUCED_DELAY),
         error=None if settlement.error is None else note,
         reason=None if settlement.reason is None else note,
@@ -121,4 +119,4 @@ def _settle_reduced(
             raise
         # A trigger or a constraint of somebody else's: still ours, to be tried again until the lease decides.
         return Settled(settlement.id, settlement.token, Landing.BUSY, fault=type(second).__name__)
-    return replace(settled, fault=fault)
+    return settled._replace(fault=fault)

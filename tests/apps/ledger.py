@@ -55,7 +55,7 @@ def bomb(ctx: JobContext) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@jobs.handler("nap")
+@jobs.handler("nap", retry=SOON)
 def nap(ctx: JobContext, seconds: float) -> None:
     note(ctx, "begin")
     time.sleep(seconds)

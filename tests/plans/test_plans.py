@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from sa_jobqueue.queries import expired, held
+from sa_jobqueue.queries import expired, held, unknown
 from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
@@ -158,3 +158,12 @@ def test_claims_stay_fast_on_a_loaded_table(analysed: Table, small: Table) -> No
         store.close()
         engines[url].dispose()
     assert statistics.median(times[analysed.url]) <= 3 * statistics.median(times[small.url])
+
+
+def test_unknown_kinds_are_looked_for_at_the_heads_of_queues(loaded: Table) -> None:
+    """The look that tells of kinds without a handler reads a bounded number of due jobs, in index order."""
+    parameters = {"queues": list(ALL_QUEUES), "kinds": ["another"], "amount": 20}
+    plan = loaded.explain(unknown.unknown_kinds(), parameters)
+    assert plan.scanned == []
+    assert plan.indexes == {READY_INDEX}
+    assert plan.buffers <= 3 * 20 * len(ALL_QUEUES)

@@ -194,6 +194,22 @@ def test_a_payload_that_does_not_fit_is_a_failure_like_any_other(engine: Engine,
     assert "'n'" in ready.last_error or "'other'" in ready.last_error
 
 
+def test_a_payload_that_python_cannot_read_spoils_no_claim(engine: Engine, database_url: str) -> None:
+    """What other SQL stored fails its own job alone, as an attempt like any other."""
+    jobs = Registry()
+    ran = []
+    jobs.handler("work", retry=NOW)(lambda n: ran.append(n))
+    with engine.begin() as connection:
+        unreadable = add(connection, "work", '{"n": %s}' % ("9" * 5000), max_attempts=2)
+        neighbours = [add(connection, "work", f'{{"n": {number}}}') for number in range(3)]
+    drain(jobs, database_url)
+    dead = row(engine, unreadable)
+    assert (dead.status, dead.attempts, dead.returned) == ("dead", 2, 0)
+    assert "PayloadError" in dead.last_error
+    assert {(row(engine, job).status, row(engine, job).attempts) for job in neighbours} == {("done", 1)}
+    assert sorted(ran) == [0, 1, 2]
+
+
 def test_an_expired_job_is_cancelled_without_a_run(engine: Engine, database_url: str) -> None:
     """Past expires_at nobody wants the result: the handler is not called."""
     jobs = Registry()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 from sqlalchemy import Engine, func, select
 
 from sa_jobqueue.models import jobs
+from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.statements import claim
+from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
 from tests.support.jobs import MINUTE, add_job, keyed, read_job, server_time
 
@@ -172,3 +176,36 @@ def test_a_lost_claim_with_a_request_is_cancelled(engine: Engine, store: Store, 
     store.release_claim(token=token)
     row = read_job(engine, job_id)
     assert (row.status, row.reason, row.finished_at is None) == ("cancelled", "cancelled", False)
+
+
+def test_three_runners_drain_a_queue(engine: Engine) -> None:
+    """Runners that claim and complete at the same time share the work: every job is run once, by one of them."""
+    with engine.begin() as connection:
+        connection.execute(
+            jobs.insert(), [{"kind": "test", "priority": number % 10} for number in range(300)]
+        )
+    together = threading.Barrier(3)
+
+    def drain(name: str) -> list[int]:
+        store = Store(engine, name=name)
+        done: list[int] = []
+        together.wait()
+        while claimed := store.claim(token=uuid4(), quotas={"default": 7}, kinds=["test"], lease=MINUTE):
+            todo = [Settlement(job.id, job.token, Verb.COMPLETE) for job in claimed]
+            while todo:
+                # Busy: a claim that began before ours was committed holds the row for the length of its statement.
+                landings = [answer.landing for answer in store.settle(todo)]
+                assert set(landings) <= {Landing.LANDED, Landing.BUSY}
+                todo = [each for each, landing in zip(todo, landings, strict=True) if landing is Landing.BUSY]
+            done += [job.id for job in claimed]
+        store.close()
+        return done
+
+    with ThreadPoolExecutor(3) as pool:
+        shares = list(pool.map(drain, ["a", "b", "c"]))
+    done = [job_id for share in shares for job_id in share]
+    assert sorted(done) == sorted(set(done))
+    with engine.connect() as connection:
+        rows = connection.execute(select(jobs.c.status, jobs.c.attempts)).all()
+    assert set(rows) == {("done", 1)}
+    assert len(rows) == len(done) == 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.admin import redrive
@@ -32,6 +34,13 @@ def add_dead(engine: Engine, **columns: Any) -> int:
 def redrive_and_commit(engine: Engine, ids: list[int]) -> list[Redriven]:
     with engine.begin() as connection:
         return redrive(connection, ids)
+
+
+def wait_for_a_lock(engine: Engine) -> None:
+    """Return when somebody in this database waits for a lock."""
+    # Within one transaction pg_stat_activity is a snapshot of its first read.
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as watcher:
+        wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="somebody waits for a lock")
 
 
 def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -145,8 +154,7 @@ def test_a_key_that_is_being_taken(engine: Engine, *, commit: bool) -> None:
         transaction = producer.begin()
         holder = insert_job(producer, **keyed("key"))
         thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
-        with engine.connect() as watcher:
-            wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="the redrive waits for the key")
+        wait_for_a_lock(engine)
         transaction.commit() if commit else transaction.rollback()
         thread.join()
     reason = f"key held by job {holder}" if commit else None
@@ -159,8 +167,7 @@ def test_two_redrives_at_once(engine: Engine) -> None:
     with engine.begin() as first:
         assert redrive(first, [job_id]) == [Redriven(job_id, landed=True)]
         thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
-        with engine.connect() as watcher:
-            wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="the second waits for the row")
+        wait_for_a_lock(engine)
     thread.join()
     reason = "the job is ready, neither dead nor cancelled"
     assert answers == [[Redriven(job_id, landed=False, reason=reason)]]
@@ -209,3 +216,22 @@ def test_a_stricter_isolation_passes_its_error_on(engine: Engine) -> None:
         redrive_and_commit(engine, [job_id])
         with pytest.raises(OperationalError, match="could not serialize"):
             redrive(connection, [job_id])
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+@pytest.mark.parametrize("level", ["READ COMMITTED", "AUTOCOMMIT"])
+def test_from_async_code(engine: Engine, driver: str, level: str) -> None:
+    """The same verb through run_sync: no second implementation for async callers."""
+    free, blocked = (add_dead(engine, **keyed(key, held=False)) for key in ("a", "b"))
+    holder = add_job(engine, **keyed("b"))
+
+    async def call() -> list[Redriven]:
+        url = engine.url.set(drivername=f"postgresql+{driver}")
+        async_engine = create_async_engine(url, isolation_level=level)
+        async with async_engine.begin() as connection:
+            answers = await connection.run_sync(redrive, [free, blocked])
+        await async_engine.dispose()
+        return answers
+
+    assert [answer.reason for answer in asyncio.run(call())] == [None, f"key held by job {holder}"]
+    assert [read_job(engine, job_id).status for job_id in (free, blocked)] == ["ready", "dead"]

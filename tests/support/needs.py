@@ -18,7 +18,7 @@ import pytest
 from sa_jobqueue.testing._binaries import local_binaries, wheel_binaries
 from sa_jobqueue.testing._external import docker_trouble
 
-PROVIDED_IN_CI = frozenset({"wheel"})
+PROVIDED_IN_CI = frozenset({"local", "wheel"})
 MISSING = pytest.StashKey[dict[str, list[str]]]()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CLOSING = re.compile(r"(passed|failed|skipped|deselected|error|errors|no tests ran).* in [\d.]+s")
+CLOSING = re.compile(r"(passed|failed|skipped|deselected|collected|errors?|no tests ran).* in [\d.]+s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,21 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import assert_type
 
-from sa_jobqueue.context import JobContext
-from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
+from sa_jobqueue import (
+    Discard,
+    Job,
+    JobContext,
+    Registry,
+    Retry,
+    Settle,
+    Snooze,
+    delays,
+    enqueue,
+    exponential,
+    fixed,
+    never,
+)
 from sa_jobqueue.records import HandlerCall
-from sa_jobqueue.registry import Registry
-from sa_jobqueue.retry import delays, exponential, fixed, never
 
 jobs = Registry()
 
@@ -52,6 +62,7 @@ def right_calls(ctx: JobContext) -> None:
     assert_type(send.call(address="a@example.org"), HandlerCall)
     assert_type(build.call(), HandlerCall)
     assert_type(build.is_async, bool)
+    assert_type(enqueue(embed.call(document_id=7), idempotency_key="embed:7"), Job)
 
 
 def wrong_calls(ctx: JobContext) -> None:

@@ -136,22 +136,22 @@ LINES: list[tuple[ev.Event, str, str]] = [
     (
         ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=1, retry_in=SECOND),
         "ERROR",
-        "dispatcher fails, it goes on trying: ValueError: boom",
+        "the dispatcher loop fails, it goes on trying: ValueError: boom",
     ),
     (
         ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=9, retry_in=SECOND),
         "ERROR",
-        "dispatcher fails (9 times now), it goes on trying: ValueError: boom",
+        "the dispatcher loop fails (9 times now), it goes on trying: ValueError: boom",
     ),
     (
         ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=1, retry_in=None),
         "CRITICAL",
-        "dispatcher ended for good: ValueError: boom",
+        "the dispatcher loop ended for good: ValueError: boom",
     ),
     (
         ev.LoopRecovered(runner_id="r", loop="dispatcher", failures=9, after=7 * SECOND),
         "INFO",
-        "dispatcher works again after 7s and 9 failures",
+        "the dispatcher loop works again after 7s and 9 failures",
     ),
 ]
 
@@ -194,11 +194,18 @@ def test_extra_has_every_field_under_its_own_name(
             assert getattr(record, field.name) == value
 
 
-def test_what_is_below_the_level_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The usual level keeps the start of each job out."""
-    with caplog.at_level(logging.INFO, logger.name):
-        log_event(ev.JobStarted(**JOB, max_attempts=5))
-    assert not caplog.records
+@pytest.mark.parametrize(("event", "level", "message"), LINES, ids=lambda value: type(value).__name__)
+def test_the_level_of_the_logger_decides(
+    event: ev.Event, level: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An event is logged at its own level and not at the next: what is skipped before its words are made is right."""
+    lowest = logging.getLevelNamesMapping()[level]
+    with caplog.at_level(lowest, logger.name):
+        log_event(event)
+    assert [record.levelno for record in caplog.records] == [lowest]
+    with caplog.at_level(lowest + 1, logger.name):
+        log_event(event)
+    assert len(caplog.records) == 1
 
 
 def record_of(event: ev.Event, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:

@@ -107,6 +107,18 @@ def upgrade(op: Operations, schema: str | None) -> None:
     )
 
 
-def downgrade(op: Operations, schema: str | None) -> None:
-    """Drop `jobqueue_jobs` with every job in it."""
+def downgrade(op: Operations, schema: str | None, *, drop_jobs: bool) -> None:
+    """Drop `jobqueue_jobs`; while it holds jobs only with `drop_jobs`."""
+    if not drop_jobs:
+        # One statement of the server's, so that it also stands in the text of --sql. The lock keeps new jobs out
+        # between the look and the drop.
+        refusal = (
+            "DO $jobqueue$ BEGIN LOCK TABLE %(fullname)s IN ACCESS EXCLUSIVE MODE;"
+            " IF EXISTS (SELECT FROM %(fullname)s) THEN"
+            " RAISE EXCEPTION 'jobqueue_jobs holds jobs, and this downgrade would drop them' USING HINT ="
+            " 'Delete them first, or write op.migrate_jobqueue(1, 0, drop_jobs=True) in the revision.';"
+            " END IF; END $jobqueue$"
+        )
+        table = sa.Table("jobqueue_jobs", sa.MetaData(), schema=schema)
+        op.execute(sa.DDL(refusal).against(table))  # type: ignore[no-untyped-call]  # as above
     op.drop_table("jobqueue_jobs", schema=schema)

@@ -1,0 +1,45 @@
+"""A small application: a table of its own with a foreign key to jobs, as users have it."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+from sqlalchemy import Column, ForeignKey, Table
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from sa_jobqueue import Job
+
+
+class Base(DeclarativeBase):
+    """The application's own base: it knows nothing of the queue's."""
+
+
+related_jobs = Table(
+    "related_jobs",
+    Base.metadata,
+    Column("document_id", ForeignKey("documents.id"), primary_key=True),
+    Column("job_id", ForeignKey(Job.__table__.c.id), primary_key=True),
+)
+
+
+class Document(Base):
+    """A business object with the job that works on it, and others that concern it."""
+
+    __tablename__ = "documents"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    title: Mapped[str]
+    job_id: Mapped[int | None] = mapped_column(ForeignKey(Job.__table__.c.id))
+    job: Mapped[Job | None] = relationship(Job)
+    jobs: Mapped[list[Job]] = relationship(Job, secondary=related_jobs)
+
+
+class Ticket(Base):
+    """A business object whose key the client makes."""
+
+    __tablename__ = "tickets"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
+    title: Mapped[str]
+    job_id: Mapped[int | None] = mapped_column(ForeignKey(Job.__table__.c.id))
+    job: Mapped[Job | None] = relationship(Job)

@@ -1,0 +1,89 @@
+"""Sessions of every kind over a fresh database with the application's tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from tests.entry.application import Base
+
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Client:
+    """One way to talk to the database; `run` hands a Session to the function and commits afterwards."""
+
+    kind: str
+    url: str
+
+    def run(self, work: Callable[[Session], Answer], **options: Any) -> Answer:
+        if self.kind == "sync":
+            engine = create_engine(self.url)
+            try:
+                with Session(engine, **options) as session:
+                    answer = work(session)
+                    session.commit()
+                    return answer
+            finally:
+                engine.dispose()
+
+        async def main() -> Answer:
+            engine = create_async_engine(make_url(self.url).set(drivername=f"postgresql+{self.kind}"))
+            try:
+                async with AsyncSession(engine, **options) as session:
+                    answer = await session.run_sync(work)
+                    await session.commit()
+                    return answer
+            finally:
+                await engine.dispose()
+
+        return asyncio.run(main())
+
+    def run_on_connection(self, work: Callable[[Any], Answer]) -> Answer:
+        """As `run`, with a Connection."""
+        if self.kind == "sync":
+            engine = create_engine(self.url)
+            try:
+                with engine.begin() as connection:
+                    return work(connection)
+            finally:
+                engine.dispose()
+
+        async def main() -> Answer:
+            engine = create_async_engine(make_url(self.url).set(drivername=f"postgresql+{self.kind}"))
+            try:
+                connection: AsyncConnection
+                async with engine.begin() as connection:
+                    return await connection.run_sync(work)
+            finally:
+                await engine.dispose()
+
+        return asyncio.run(main())
+
+
+@pytest.fixture
+def application(engine: Engine) -> Engine:
+    """The engine of a fresh database that also has the application's tables."""
+    Base.metadata.create_all(engine)
+    return engine
+
+
+@pytest.fixture
+def session(application: Engine) -> Iterator[Session]:
+    """An ordinary session."""
+    with Session(application) as session:
+        yield session
+
+
+@pytest.fixture(params=["sync", "psycopg", "asyncpg"])
+def client(request: pytest.FixtureRequest, application: Engine) -> Client:
+    """Session over psycopg, AsyncSession over psycopg, AsyncSession over asyncpg."""
+    return Client(request.param, application.url.render_as_string(hide_password=False))

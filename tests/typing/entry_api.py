@@ -1,0 +1,47 @@
+"""What type checkers see of the way in; checked by mypy and pyright, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Any, assert_type
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from sa_jobqueue import Enqueued, Job, enqueue, enqueue_many, ref
+from sa_jobqueue.records import HandlerCall
+
+
+def jobs_are_made(call: HandlerCall, document: object) -> None:
+    assert_type(enqueue("k", {"document_id": ref(document)}, delay=timedelta(minutes=1)), Job)
+    assert_type(enqueue(call, idempotency_key="x"), Job)
+    assert_type(enqueue("k").enqueued, Enqueued | None)
+    assert_type(ref(document, "key"), Any)
+    enqueue("k", {}, delay=60)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    enqueue(enqueue)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def sync_targets_answer_at_once(
+    session: Session, scoped: scoped_session[Session], connection: Connection, jobs: list[Job]
+) -> None:
+    assert_type(enqueue_many(session, jobs), list[Enqueued])
+    assert_type(enqueue_many(scoped, (job for job in jobs)), list[Enqueued])
+    assert_type(enqueue_many(connection, jobs), list[Enqueued])
+
+
+async def async_targets_are_awaited(
+    session: AsyncSession,
+    scoped: async_scoped_session[AsyncSession],
+    connection: AsyncConnection,
+    jobs: list[Job],
+) -> None:
+    assert_type(enqueue_many(session, jobs), Awaitable[list[Enqueued]])
+    assert_type(await enqueue_many(session, jobs), list[Enqueued])
+    assert_type(await enqueue_many(scoped, jobs), list[Enqueued])
+    assert_type(await enqueue_many(connection, jobs), list[Enqueued])
+
+
+def wrong_targets_are_flagged(engine: Engine, jobs: list[Job]) -> None:
+    enqueue_many(engine, jobs)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
