@@ -2,7 +2,7 @@
 
 The ruler is a mapped class of the application's own with the same columns, indexes and constraints, its 1,000 objects
 added and flushed as SQLAlchemy does it. Objects are made, added and flushed inside the clock; the transaction is rolled
-back outside of it.
+back outside of it, but for the single jobs, whose commit counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sa_jobqueue.entry.unit_of_work import _insert_pending_jobs, _insert_waiting
 from sa_jobqueue.testing import PostgresServer
 from tests.benchmarks.measure import database, in_turns, median, print_table, spread
 
-JOBS, RUNS, FLUSH_RUNS = 1_000, 15, 25
+JOBS, RUNS, SINGLE_RUNS, FLUSH_RUNS = 1_000, 15, 400, 25
 HOOKS = (
     ("before_flush", _insert_pending_jobs),
     ("after_flush_postexec", _insert_waiting_jobs),
@@ -48,13 +48,14 @@ class Note(Base):
 
 
 def run(server: PostgresServer) -> None:
-    """Print both tables."""
+    """Print the three tables."""
     with database(server) as url:
         engine = create_engine(url)
         for index in StockJob.__table__.indexes:
             index.name = f"stock_{index.name}"
         Base.metadata.create_all(engine)
         _print_jobs(engine)
+        _print_single_jobs(engine)
         _print_plain_flushes(engine)
         engine.dispose()
 
@@ -95,6 +96,21 @@ def _print_jobs(engine: Engine) -> None:
     )
 
 
+def _print_single_jobs(engine: Engine) -> None:
+    contestants = {
+        "stock ORM": lambda: _commit(engine, StockJob(kind="noop", payload={"number": 0})),
+        "a job": lambda: _commit(engine, enqueue("noop", {"number": 0})),
+    }
+    figures = in_turns(contestants, runs=SINGLE_RUNS)
+    ruler = median(figures["stock ORM"])
+    rows = [(name, spread(times, ".2f"), f"{median(times) / ruler:.2f}") for name, times in figures.items()]
+    print_table(
+        f"One object, one session, one commit, milliseconds, median of {SINGLE_RUNS} (range)",
+        ("", "ms", "ratio"),
+        rows,
+    )
+
+
 def _print_plain_flushes(engine: Engine) -> None:
     rows = []
     for objects in (1, 10_000):
@@ -123,6 +139,15 @@ def _flush(engine: Engine, make: Callable[[int], object], count: int) -> float:
         session.add_all(make(n) for n in range(count))
         session.flush()
         return (time.perf_counter() - began) * 1e3
+
+
+def _commit(engine: Engine, obj: object) -> float:
+    """Milliseconds to store one object for good."""
+    began = time.perf_counter()
+    with Session(engine) as session:
+        session.add(obj)
+        session.commit()
+    return (time.perf_counter() - began) * 1e3
 
 
 def _plain_flush(engine: Engine, hooks: Callable[[], Any], count: int) -> float:
