@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.durations import format_duration
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -46,7 +48,9 @@ class RunnerSettings:
         ):
             value: timedelta = getattr(self, name)
             if value < shortest:
-                raise ValueError(f"{name}={value}: must be at least {shortest}")
+                raise ValueError(
+                    f"{name}={format_duration(value)}: must be at least {format_duration(shortest)}"
+                )
 
     @property
     def renewal_interval(self) -> timedelta:
