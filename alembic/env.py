@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from alembic import context
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.schema import CreateSchema
 
@@ -51,9 +51,10 @@ if context.is_offline_mode():
 else:
     engine = create_engine(database_url())
     with engine.connect() as connection:
-        if metadata.schema is not None:
-            connection.execute(CreateSchema(metadata.schema, if_not_exists=True))
-            connection.commit()
+        # Before the revision does it: Alembic's own table goes there too.
+        if metadata.schema is not None and not inspect(connection).has_schema(metadata.schema):
+            connection.execute(CreateSchema(metadata.schema))
+        connection.commit()
         context.configure(connection=connection, **options())
         with context.begin_transaction():
             context.run_migrations()

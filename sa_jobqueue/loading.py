@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.failures import describe_error
@@ -64,12 +67,26 @@ def _failed(name: str, error: BaseException) -> str:
 
 def _near_modules(missing: str) -> str:
     package, _, last = missing.rpartition(".")
-    path = getattr(importlib.import_module(package), "__path__", ()) if package else None
-    siblings = [module.name for module in pkgutil.iter_modules(path)]
-    prefix = f"{package}." if package else ""
-    return hint(f"{prefix}{last}", [f"{prefix}{sibling}" for sibling in siblings]) or (
-        ": start it in the folder that holds the application, or set PYTHONPATH"
+    if package:
+        path = getattr(importlib.import_module(package), "__path__", ())
+        known = [f"{package}.{module.name}" for module in pkgutil.iter_modules(path)]
+        return hint(f"{package}.{last}", known) or f" in {', '.join(path) or package}"
+    known = [module.name for module in pkgutil.iter_modules(_own_folders())]
+    return (
+        f" in {Path.cwd()}, nor is it installed"
+        f"{hint(last, known) or ': start it in the folder that holds the application, or set PYTHONPATH'}"
     )
+
+
+def _own_folders() -> list[str]:
+    """Where modules of the user's may lie: all but the standard library and what was installed."""
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    return [
+        folder
+        for folder in sys.path
+        if not folder.startswith(tuple(libraries))
+        and not {"site-packages", "dist-packages"} & set(Path(folder).parts)
+    ]
 
 
 def _registries(module: ModuleType) -> list[str]:

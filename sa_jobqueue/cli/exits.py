@@ -18,7 +18,7 @@ Exit codes:
   2      usage: an option, the database URL, the module or the queues can't be used
   3      the database server can't be reached at the start
   4      the queue's tables are missing or older than this release needs
-  7      the grace period passed and running jobs were handed back
+  7      the grace period passed: running jobs were handed back, or outcomes could not be written
   128+n  forced by a second signal n
 """
 

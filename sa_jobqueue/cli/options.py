@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sa_jobqueue.durations import parse_duration
+from sa_jobqueue.durations import format_duration, parse_duration
 from sa_jobqueue.names import check_name
 from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY
 
@@ -20,6 +20,17 @@ def option(flag: str, **settings: Any) -> Callable[[Any], Any]:
     variable = f"SA_JOBQUEUE_{flag.removeprefix('--').replace('-', '_').upper()}"
     usual: dict[str, Any] = {"envvar": variable, "show_envvar": True, "show_default": True}
     return click.option(flag, **usual | settings)
+
+
+def duration_option(flag: str, default: timedelta, purpose: str) -> Callable[[Any], Any]:
+    """An option that takes a duration; its help says how one is written."""
+    return option(
+        flag,
+        callback=duration,
+        metavar="DURATION",
+        default=format_duration(default),
+        help=f"{purpose}. Written as 500ms, 10s, 2m or 1h30m.",
+    )
 
 
 def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:

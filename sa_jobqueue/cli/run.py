@@ -23,9 +23,8 @@ from sa_jobqueue.cli.exits import (
     UnreachableError,
     exit_hard,
 )
-from sa_jobqueue.cli.options import duration, option, queues
+from sa_jobqueue.cli.options import duration_option, option, queues
 from sa_jobqueue.database import normalise_url, shown_url
-from sa_jobqueue.durations import format_duration
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
 from sa_jobqueue.loading import RegistryNotFoundError, load_registry
@@ -56,33 +55,22 @@ _DEFAULTS = RunnerSettings()
     help="Queues to serve and how many of their jobs may run at once. Default: every queue that a handler names, "
     f"{DEFAULT_CONCURRENCY} each.",
 )
-@option(
+@duration_option(
     "--lease",
-    callback=duration,
-    metavar="DURATION",
-    default=format_duration(_DEFAULTS.lease),
-    help="How long a claimed job stays this runner's without a renewal: what a crash costs.",
+    _DEFAULTS.lease,
+    "How long a claimed job stays this runner's without a renewal: what a crash costs",
 )
-@option(
-    "--poll-interval",
-    callback=duration,
-    metavar="DURATION",
-    default=format_duration(_DEFAULTS.poll_interval),
-    help="How long an idle runner waits before it looks again.",
+@duration_option(
+    "--poll-interval", _DEFAULTS.poll_interval, "How long an idle runner waits before it looks again"
 )
-@option(
-    "--rescue-interval",
-    callback=duration,
-    metavar="DURATION",
-    default=format_duration(_DEFAULTS.rescue_interval),
-    help="How often jobs of lost runners are looked for.",
+@duration_option(
+    "--rescue-interval", _DEFAULTS.rescue_interval, "How often jobs of lost runners are looked for"
 )
-@option(
+@duration_option(
     "--grace",
-    callback=duration,
-    metavar="DURATION",
-    default=format_duration(_DEFAULTS.grace),
-    help="How long running jobs may take after the first signal.",
+    _DEFAULTS.grace,
+    "How long running jobs may take after the first signal (while the database is away, the end may take some "
+    "10s more)",
 )
 @click.option("--burst", is_flag=True, help="Stop when no job is due.")
 @option(
@@ -93,11 +81,17 @@ _DEFAULTS = RunnerSettings()
 )
 @option("--schema", help="The schema of the queue's tables. Default: found through search_path.")
 @option("--name", help="This runner's name. Default: host and process.")
-@option("--log-format", type=click.Choice(["console", "json"]), default="console")
+@option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    default="console",
+    help="A line for people, or a JSON object per line for machines; both on standard error.",
+)
 @option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
     default="info",
+    help="The least grave events that are logged.",
 )
 @click.pass_context
 def run(

@@ -8,6 +8,7 @@
     def downgrade() -> None:
         op.migrate_jobqueue(1, 0)
 
+Type checkers know nothing of directives: `migrate_jobqueue(op, 0, 1)`, imported from here, is the same for them.
 A step is never changed once released. Steps use `alembic` and `sqlalchemy` alone, never the layers above: the models
 move on, a step must not. They read nothing back, so `--sql` works, and run in the migration's own transaction. A
 downgrade that would drop jobs is refused by the database unless the revision says `drop_jobs=True`.

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from alembic.operations import MigrateOperation, Operations
+from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.migrations.steps import LATEST, STEPS
 
 
+class Invokes(Protocol):
+    """What carries out operations: `alembic.op` in a revision, or an `Operations` object."""
+
+    def invoke(self, operation: MigrateOperation) -> Any:
+        """Carry out one operation."""
+        ...
+
+
 def migrate_jobqueue(
-    operations: Operations,
+    op: Invokes,
     from_version: int,
     to_version: int,
     *,
@@ -19,22 +28,12 @@ def migrate_jobqueue(
 ) -> None:
     """Bring the queue's tables from one version to another; a lower target downgrades.
 
-    `schema` names the PostgreSQL schema, which must exist; None leaves it to `search_path`. A downgrade that would drop
+    The same as `op.migrate_jobqueue(...)`, in a form that type checkers know. `schema` names the PostgreSQL schema, which
+    is created when it is missing and left by a downgrade; None leaves it to `search_path`. A downgrade that would drop
     jobs is refused by the database, which stays as it is, unless `drop_jobs` says that they may go. Raises ValueError
     for versions that this release does not have, before anything is changed.
     """
-    for name, version in (("from", from_version), ("to", to_version)):
-        if type(version) is not int or not 0 <= version <= LATEST:
-            raise ValueError(
-                f"migrate_jobqueue({from_version!r}, {to_version!r}): the {name} version must be a whole number from 0 "
-                f"to {LATEST}; a higher one needs a newer release of sa_jobqueue"
-            )
-    if from_version <= to_version:
-        for step in STEPS[from_version:to_version]:
-            step.upgrade(operations, schema)
-    else:
-        for step in reversed(STEPS[to_version:from_version]):
-            step.downgrade(operations, schema, drop_jobs=drop_jobs)
+    op.invoke(MigrateJobqueueOp(from_version, to_version, schema=schema, drop_jobs=drop_jobs))
 
 
 @Operations.register_operation("migrate_jobqueue")
@@ -60,7 +59,7 @@ class MigrateJobqueueOp(MigrateOperation):
         drop_jobs: bool = False,
     ) -> None:
         """Run the queue's own steps from one version to another (see `sa_jobqueue.migrations`)."""
-        operations.invoke(cls(from_version, to_version, schema=schema, drop_jobs=drop_jobs))
+        migrate_jobqueue(operations, from_version, to_version, schema=schema, drop_jobs=drop_jobs)
 
     def reverse(self) -> MigrateJobqueueOp:
         """The way back; never one that drops jobs."""
@@ -72,10 +71,59 @@ class MigrateJobqueueOp(MigrateOperation):
 
 @Operations.implementation_for(MigrateJobqueueOp)
 def _migrate(operations: Operations, operation: MigrateJobqueueOp) -> None:
-    migrate_jobqueue(
-        operations,
-        operation.from_version,
-        operation.to_version,
-        schema=operation.schema,
-        drop_jobs=operation.drop_jobs,
-    )
+    _check(operation)
+    from_version, to_version, schema = operation.from_version, operation.to_version, operation.schema
+    try:
+        if from_version <= to_version:
+            for step in STEPS[from_version:to_version]:
+                step.upgrade(operations, schema)
+        else:
+            for step in reversed(STEPS[to_version:from_version]):
+                step.downgrade(operations, schema, drop_jobs=operation.drop_jobs)
+    except DBAPIError as error:
+        if cure := _cure(operation, _sqlstate(error)):
+            error.add_note(cure)
+        raise
+
+
+def _check(operation: MigrateJobqueueOp) -> None:
+    for name, version in (("from", operation.from_version), ("to", operation.to_version)):
+        if type(version) is not int or not 0 <= version <= LATEST:
+            raise ValueError(
+                f"migrate_jobqueue({operation.from_version!r}, {operation.to_version!r}): the {name} version must be a "
+                f"whole number from 0 to {LATEST}; a higher one needs a newer release of sa_jobqueue"
+            )
+
+
+def _cure(operation: MigrateJobqueueOp, sqlstate: str) -> str | None:
+    """What to do about an answer of the server that a step can meet; None for others."""
+    schema, version = operation.schema, operation.from_version
+    place = "the schemas of search_path" if schema is None else f"the schema {schema!r}"
+    argument = "" if schema is None else f", schema={schema!r}"
+    match sqlstate:
+        case "42P07":  # duplicate_table
+            return (
+                "the queue's tables are there already: another revision or metadata.create_all() made them. If it was "
+                "this release's, mark this revision as done: alembic stamp <revision>"
+            )
+        case "3F000" if schema is None:  # invalid_schema_name
+            return (
+                "search_path leads to no schema that exists: name one in the revision, which is created when it is "
+                f"missing: op.migrate_jobqueue({version}, {operation.to_version}, schema='jobs')"
+            )
+        case "42P01" | "3F000":  # undefined_table
+            return (
+                f"this revision expects version {version} of the queue's tables in {place}: an earlier revision makes "
+                f"them with op.migrate_jobqueue(0, {version}{argument})"
+            )
+        case "42501":  # insufficient_privilege
+            return (
+                f"the role of this migration may not do that in {place}: let their owner run it, or grant the right "
+                "(GRANT CREATE ON DATABASE for a schema that is to be made, GRANT CREATE ON SCHEMA for tables in one)"
+            )
+    return None
+
+
+def _sqlstate(error: DBAPIError) -> str:
+    """The server's code: psycopg 3 and asyncpg say sqlstate, psycopg2 pgcode."""
+    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from alembic import op
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, inspect
 
 from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.migrations.directive import MigrateJobqueueOp
@@ -77,3 +78,17 @@ def test_a_schema_for_each_tenant(empty_database_url: str) -> None:
             connection.exec_driver_sql("SELECT to_regclass('public.jobqueue_jobs')").scalar_one() is not None
         )
     engine.dispose()
+
+
+def test_the_typed_form_is_the_directive(empty_database_url: str) -> None:
+    """`migrate_jobqueue(op, ...)`, for histories that are type-checked, makes the same table and takes it away."""
+    engine = create_engine(empty_database_url)
+    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+        migrate_jobqueue(op, 0, LATEST)
+    typed = everything(empty_database_url)
+    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+        migrate_jobqueue(op, LATEST, 0)
+        assert not inspect(connection).has_table("jobqueue_jobs")
+        op.migrate_jobqueue(0, LATEST)
+    engine.dispose()
+    assert everything(empty_database_url) == typed

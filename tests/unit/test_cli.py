@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy.exc import OperationalError
@@ -168,7 +169,10 @@ def test_the_database_url_comes_from_the_first_that_is_set(
         (["--lease", "1ms"], "lease=1ms: must be from 300ms"),
         (["--poll-interval", "0s"], "poll_interval=0s: must be from 1ms"),
         (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:4,default:10"),
-        (["--queues", "ai:0"], "queues['ai']=0: the number of handlers at once must be a whole number from 1 on"),
+        (
+            ["--queues", "ai:0"],
+            "queues['ai']=0: the number of handlers at once must be a whole number from 1 on",
+        ),
         (["--queues", "ai:-1"], "'-1' is no number"),
         (["--queues", "ai:1,ai:2"], "queue 'ai' is named twice"),
         (["--queues", "ai:1,"], "a name can't be blank"),
@@ -300,6 +304,18 @@ def test_help_documents_the_exit_codes(tmp_path: Path) -> None:
     assert result.returncode == 0
     for line in ("3      the database server can't be reached", "128+n  forced by a second signal"):
         assert line in result.stdout
+
+
+def test_help_shows_how_a_duration_is_written() -> None:
+    """`--lease DURATION` alone sends people to guess; every option says what it is for."""
+    parameters = [
+        parameter for parameter in cli.commands["run"].params if isinstance(parameter, click.Option)
+    ]
+    durations = [parameter for parameter in parameters if parameter.metavar == "DURATION"]
+    assert len(durations) == 4
+    for parameter in durations:
+        assert "Written as 500ms, 10s, 2m or 1h30m." in (parameter.help or "")
+    assert [parameter.name for parameter in parameters if not parameter.help] == []
 
 
 def test_version(tmp_path: Path) -> None:

@@ -61,13 +61,17 @@ def test_a_registry_is_found(target: str, write: Callable[[str, str], None]) -> 
             "jobs_app:empty",
             r"jobs_app:empty has no handlers: import the modules that register them in jobs_app",
         ),
-        ("jobs_ap:jobs", r"there is no module 'jobs_ap', did you mean 'jobs_app'"),
+        (
+            "jobs_ap:jobs",
+            r"there is no module 'jobs_ap' in /.*, nor is it installed, did you mean 'jobs_app'\?",
+        ),
         (
             "zzzzzzzz:jobs",
-            r"there is no module 'zzzzzzzz': start it in the folder that holds the application",
+            r"there is no module 'zzzzzzzz' in /.*: start it in the folder that holds the application",
         ),
         ("pkg.jobs_ap:jobs", r"there is no module 'pkg.jobs_ap', did you mean 'pkg.jobs_app'"),
-        ("jobs_app.sub:jobs", r"there is no module 'jobs_app.sub'"),
+        ("pkg.zzzzzzzz:jobs", r"there is no module 'pkg.zzzzzzzz' in /.*pkg$"),
+        ("jobs_app.sub:jobs", r"there is no module 'jobs_app.sub' in jobs_app$"),
         ("jobs_app.py:jobs", r"expected module:registry, as in myapp.jobs:jobs"),
         ("./jobs_app:jobs", r"expected module:registry"),
         (":jobs", r"expected module:registry"),
@@ -86,6 +90,16 @@ def test_what_is_not_there_is_told_with_what_is(
     write("pkg/jobs_app.py", APP)
     with pytest.raises(RegistryNotFoundError, match=message):
         load_registry(target)
+
+
+@pytest.mark.parametrize("name", ["randm", "sqlalchmy", "alembik"])
+def test_other_peoples_modules_are_not_suggested(name: str, write: Callable[[str, str], None]) -> None:
+    """The standard library and installed packages hold nobody's registry; the folder that was searched is named."""
+    write("jobs_app.py", APP)
+    with pytest.raises(RegistryNotFoundError) as raised:
+        load_registry(f"{name}:jobs")
+    assert "did you mean" not in str(raised.value)
+    assert f"there is no module {name!r} in {Path.cwd()}, nor is it installed" in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ _TIMESTAMP = sa.DateTime(timezone=True)
 
 
 def upgrade(op: Operations, schema: str | None) -> None:
-    """Create `jobqueue_jobs`."""
+    """Create `jobqueue_jobs`, and before it the schema when one is named that is not there."""
+    if schema is not None:
+        # A look first: CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where it has nothing to do.
+        missing = (
+            "DO $jobqueue$ BEGIN IF to_regnamespace($name$%(schema)s$name$) IS NULL THEN"
+            " CREATE SCHEMA %(schema)s; END IF; END $jobqueue$"
+        )
+        op.execute(sa.DDL(missing).against(_table(schema)))  # type: ignore[no-untyped-call]  # SQLAlchemy left it untyped
     table = op.create_table(
         "jobqueue_jobs",
         sa.Column("id", sa.BigInteger, sa.Identity(always=False), primary_key=True),
@@ -71,7 +78,7 @@ def upgrade(op: Operations, schema: str | None) -> None:
     )
     # A statement of its own: tables take storage parameters only since SQLAlchemy 2.1.
     op.execute(
-        sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy left its constructor untyped
+        sa.DDL(  # type: ignore[no-untyped-call]  # as above
             "ALTER TABLE %(fullname)s SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,"
             " autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
         ).against(table)
@@ -108,7 +115,7 @@ def upgrade(op: Operations, schema: str | None) -> None:
 
 
 def downgrade(op: Operations, schema: str | None, *, drop_jobs: bool) -> None:
-    """Drop `jobqueue_jobs`; while it holds jobs only with `drop_jobs`."""
+    """Drop `jobqueue_jobs`; while it holds jobs only with `drop_jobs`. The schema stays: other things may be in it."""
     if not drop_jobs:
         # One statement of the server's, so that it also stands in the text of --sql. The lock keeps new jobs out
         # between the look and the drop.
@@ -119,6 +126,10 @@ def downgrade(op: Operations, schema: str | None, *, drop_jobs: bool) -> None:
             " 'Delete them first, or write op.migrate_jobqueue(1, 0, drop_jobs=True) in the revision.';"
             " END IF; END $jobqueue$"
         )
-        table = sa.Table("jobqueue_jobs", sa.MetaData(), schema=schema)
-        op.execute(sa.DDL(refusal).against(table))  # type: ignore[no-untyped-call]  # as above
+        op.execute(sa.DDL(refusal).against(_table(schema)))  # type: ignore[no-untyped-call]  # as above
     op.drop_table("jobqueue_jobs", schema=schema)
+
+
+def _table(schema: str | None) -> sa.Table:
+    """The table by its name alone, for DDL that mentions it."""
+    return sa.Table("jobqueue_jobs", sa.MetaData(), schema=schema)
