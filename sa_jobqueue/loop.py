@@ -60,9 +60,10 @@ def backoff(failures: int, jitter: float) -> float:
 class Loop(Generic[StateT]):
     """One thread around one step function; other threads talk to it by `post`.
 
-    `on_error` is called after every failing action, to drop what the failure may have broken; `on_end` once, in the
+    `on_error` is called after every failing action with its error, to drop what it may have broken; `on_end` once, in the
     loop's own thread, with the fault that ended it or None. An action with a `name` is told apart by it from others
-    of its type: what fails is over when the same thing works again, and not when something else does.
+    of its type: what fails is over when the same thing works again, and not when something else does, unless that
+    says of itself that it `recovers` the loop.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Loop(Generic[StateT]):
         state: StateT,
         step: Step[StateT],
         perform: Callable[[Any], Any],
-        on_error: Callable[[], None],
+        on_error: Callable[[Exception], None],
         on_end: Callable[[BaseException | None], None],
         subscribers: Subscribers,
     ) -> None:
@@ -157,8 +158,9 @@ class Loop(Generic[StateT]):
 
     def _works(self, action: Any) -> None:
         self._failing.pop(_what(action), None)
-        if self._failing:
+        if self._failing and not getattr(action, "recovers", False):
             return
+        self._failing.clear()
         after = timedelta(seconds=time.monotonic() - self._failing_since)
         self._subscribers.emit(
             LoopRecovered(runner_id=self._runner_id, loop=self.name, failures=self._failures, after=after)
@@ -183,7 +185,7 @@ class Loop(Generic[StateT]):
                     retry_in=timedelta(seconds=retry_in),
                 )
             )
-        self._on_error()
+        self._on_error(error)
         return Failed(action, error, retry_in)
 
 

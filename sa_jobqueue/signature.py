@@ -41,6 +41,8 @@ class HandlerSignature:
 
         Raises TypeError, as the call itself would, naming the kind and the parameter.
         """
+        if not args and kwargs.keys() <= self.fields and all(map(kwargs.__contains__, self.required)):
+            return dict(kwargs)  # the usual call, at half the cost of binding
         try:
             bound = self.parameters.bind(*args, **kwargs)
         except TypeError as error:

@@ -39,9 +39,18 @@ def adopt(session: Session, jobs: Sequence[Job], answers: Sequence[Inserted]) ->
     for job, answer in created:
         _show_created(job, answer)
     _become_persistent(session, [job for job, _ in created])
+    holders: dict[Job, Job] = {}
     for job, answer in zip(jobs, answers, strict=True):
-        if not answer.created:
-            _adopt_existing(session, job, answer)
+        if answer.created:
+            continue
+        if (holder := session.identity_map.get(identity_key(Job, answer.id))) is None:
+            _show_existing(job, answer)
+            _become_persistent(session, [job])
+        else:
+            _leave_outside(session, job, answer, holder)
+            holders[job] = holder
+    if holders:
+        _point_at_holders(session, holders)
 
 
 def undo(job: Job) -> None:
@@ -85,17 +94,11 @@ def _show_created(job: Job, answer: Inserted) -> None:
     )
 
 
-def _adopt_existing(session: Session, job: Job, answer: Inserted) -> None:
-    holder = session.identity_map.get(identity_key(Job, answer.id))
-    if holder is None:
-        _show_existing(job, answer)
-        _become_persistent(session, [job])
-        return
+def _leave_outside(session: Session, job: Job, answer: Inserted, holder: Job) -> None:
     session.expunge(job)
     _show_existing(job, answer)
     vars(job).update({name: vars(holder)[name] for name in COLUMNS if name in vars(holder)})
     vars(holder).setdefault("_twins", []).append(job)
-    _point_at(session, job, holder)
 
 
 def _show_existing(job: Job, answer: Inserted) -> None:
@@ -113,14 +116,20 @@ def _become_persistent(session: Session, jobs: Iterable[Job]) -> None:
     session._register_persistent({inspect(job) for job in jobs})  # noqa: SLF001
 
 
-def _point_at(session: Session, newcomer: Job, holder: Job) -> None:
+def _point_at_holders(session: Session, holders: dict[Job, Job]) -> None:
+    """Everything that points at a job left outside points at the one that stands for its row: one look at each object."""
     for obj, relationship, value in list(pointers(session)):
-        if newcomer not in members(relationship, value):
-            continue
         if not relationship.uselist:
-            setattr(obj, relationship.key, holder)
+            if (holder := holders.get(value)) is not None:
+                setattr(obj, relationship.key, holder)
             continue
+        there = members(relationship, value)
+        if not (newcomers := [job for job in there if job in holders]):
+            continue
+        known = set(there)
         adapter = collection_adapter(value)
-        adapter.remove_with_event(newcomer)
-        if holder not in adapter:
-            adapter.append_with_event(holder)
+        for job in newcomers:
+            adapter.remove_with_event(job)
+            if (holder := holders[job]) not in known:
+                known.add(holder)
+                adapter.append_with_event(holder)

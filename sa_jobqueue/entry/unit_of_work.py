@@ -2,7 +2,8 @@
 
 The listeners sit on `sqlalchemy.orm.Session`, so that sessions of every make and age have them: sessionmaker,
 scoped_session, SQLModel, AsyncSession. A flush without jobs pays for one look at its new objects. Jobs go first because a
-foreign key may point at them; only a job whose payload refers to a row of the same flush goes last.
+foreign key may point at them; only a job whose payload refers to a row of the same flush goes last, and is pending until
+then.
 """
 
 from __future__ import annotations
@@ -48,18 +49,26 @@ def _insert_pending_jobs(session: Session, flush: UOWTransaction, instances: Seq
                 "a payload with a ref() needs a whole flush: call session.flush() without objects"
             )
     if waiting := _insert(session, ready, waiting):
-        # Without an id they must not take part in the flush; outside the session it doesn't see them.
+        # Listed, so that the flush knows them and writes nothing: they stay pending whatever becomes of it. Outside the
+        # session they would be lost with a listener that raises after this one.
         for job in waiting:
-            session.expunge(job)
+            flush.register_object(inspect(job), listonly=True)
         flush.attributes[_WAITING] = waiting
+
+
+@event.listens_for(Session, "after_flush")
+def _keep_waiting_jobs_pending(session: Session, flush: UOWTransaction) -> None:
+    if waiting := flush.attributes.get(_WAITING):
+        _refuse_pointers(session, waiting)  # a later listener may have made one
+        for job in waiting:
+            del flush.states[inspect(job)]  # what is listed when the flush ends becomes persistent
 
 
 @event.listens_for(Session, "after_flush_postexec")
 def _insert_waiting_jobs(session: Session, flush: UOWTransaction) -> None:
-    if jobs := flush.attributes.pop(_WAITING, None):
-        session.add_all(jobs)
-        if waiting := _insert(session, *_split(session, jobs)):
-            raise EnqueueError(f"{waiting[0]!r}: the flush did not write the row that its payload refers to")
+    jobs = [job for job in flush.attributes.pop(_WAITING, ()) if job in session]
+    if waiting := _insert(session, *_split(session, jobs)):
+        raise EnqueueError(f"{waiting[0]!r}: the flush did not write the row that its payload refers to")
 
 
 @event.listens_for(Session, "persistent_to_transient")
@@ -125,21 +134,27 @@ def _refuse_deleted(session: Session) -> None:
 
 def _refuse_cycles(session: Session, waiting: list[Job]) -> None:
     """A waiting job has no id during the flush: nothing in that flush may need one."""
-    for obj, relationship, value in pointers(session):
-        if any(job in waiting for job in members(relationship, value)):
-            raise EnqueueError(
-                f"{type(obj).__name__}.{relationship.key} needs the job's id, and the job's payload needs a row of the "
-                "same flush, by ref(): flush that row first (session.flush()), then enqueue the job with its key"
-            )
+    _refuse_pointers(session, waiting)
     held_up = waiting
     while held_up:
+        ids = {id(job) for job in held_up}
         still = [
             job
             for job in held_up
-            if any(placeholder.target in held_up for placeholder in request_of(job).refs)
+            if any(id(placeholder.target) in ids for placeholder in request_of(job).refs)
         ]
         if len(still) == len(held_up):
             raise EnqueueError(
                 f"{still[0]!r} refers by ref() to a job that refers back to it: drop one of the two"
             )
         held_up = still
+
+
+def _refuse_pointers(session: Session, waiting: list[Job]) -> None:
+    ids = {id(job) for job in waiting}
+    for obj, relationship, value in pointers(session):
+        if any(id(job) in ids for job in members(relationship, value)):
+            raise EnqueueError(
+                f"{type(obj).__name__}.{relationship.key} needs the job's id, and the job's payload needs a row of the "
+                "same flush, by ref(): flush that row first (session.flush()), then enqueue the job with its key"
+            )

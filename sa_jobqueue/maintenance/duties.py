@@ -9,7 +9,7 @@ why to connect is an action of its own. And it may come while a gentle duty wait
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.store.trouble import refused
@@ -74,7 +74,9 @@ class StopMaintaining:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Action: see to it that the database answers."""
+    """Action: see to it that the database answers. Duties may wait long after it, but the outage is over."""
+
+    recovers: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ class Attempts:
     def __init__(self, subscribers: Subscribers, *, on_finished: Callable[[Finished], None]) -> None:
         self._subscribers = subscribers
         self._on_finished = on_finished
+        self._process = os.getpid()
 
     def carry_out(self, execution: Execution) -> None:
         """Run the handler and hand its verdict over. Never raises, save for what is thrown into the thread meanwhile.
@@ -50,6 +52,10 @@ class Attempts:
             settlement = Settlement(
                 *execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)
             )
+        if os.getpid() != self._process:
+            # The handler has forked, and this is its child coming back: nothing of the runner is its own, neither the
+            # connections nor the job. The parent's thread settles.
+            os._exit(0 if settlement.verb is Verb.COMPLETE else 1)
         self._on_finished(Finished(execution, settlement, time.perf_counter() - started))
 
     def let_go(self, execution: Execution) -> None:

@@ -27,6 +27,7 @@ class Book:
         self._held: dict[Key, Execution] = {}
         self._decided: set[Key] = set()
         self._settling: set[Key] = set()
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._held)
@@ -49,14 +50,19 @@ class Book:
         """Whoever is told True has the one word about this job's outcome; for everybody after that it is False.
 
         The end of the grace period and a handler that ends just then must not both send an outcome. What isn't held
-        was given up, and its outcome may go to the settler, which reports it.
+        was given up, and its outcome may go to the settler, which reports it; after `close` nobody writes any more.
         """
         with self._changed:
-            if key in self._decided:
+            if self._closed or key in self._decided:
                 return False
             if key in self._held:
                 self._decided.add(key)
             return True
+
+    def close(self) -> None:
+        """The last word was spoken."""
+        with self._changed:
+            self._closed = True
 
     def settle(self, keys: Iterable[Key]) -> None:
         """Mark outcomes as being written: from here on the settler alone judges them."""

@@ -26,6 +26,7 @@ from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -160,7 +161,8 @@ class Crew:
             state=state,
             step=step,
             perform=role.perform,
-            on_error=store.reset,
+            # What the server refused has not broken the connection: another one would cost both sides time.
+            on_error=lambda error: None if refused(error) else store.reset(),
             on_end=on_end,
             subscribers=self.subscribers,
         )
@@ -211,6 +213,7 @@ class Crew:
         left = self._give_up_running(hand_back=hand_back)
         last = time.monotonic() + LAST_WRITES
         written = self.book.wait_until_empty(last)
+        self.book.close()
         self.settler.post(settle.StopSettling(until=last))
         self.keeper.post(leases.StopKeeping())
         gone = max(last, time.monotonic() + CLOSING)

@@ -19,6 +19,9 @@ from sa_jobqueue.store.trouble import nothing_landed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+#: With more outcomes than this still to be written nothing is claimed: a crash would run all of them again.
+UNWRITTEN_LIMIT = 5000
+
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -33,6 +36,7 @@ class Dispatch:
     token: UUID
     burst: bool = False
     blocked: bool = False
+    unwritten: int = 0
     failing_until: float = 0.0
     lost: tuple[LostClaim, ...] = ()
     ends_at: float | None = None
@@ -61,6 +65,13 @@ class Released:
     """Event: the release of a lost claim has been answered."""
 
     token: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Event: so many outcomes are decided, after their handlers were told as freed."""
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +141,8 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 if not nothing_landed(error):
                     claim = LostClaim(token, until=now + state.lease, due=now + retry_in)
                     state = replace(state, lost=(*state.lost, claim))
+            case Written(count):
+                state = replace(state, unwritten=state.unwritten - count)
             case OutcomesBlocked(blocked):
                 state = replace(state, blocked=blocked)
             case Woken():
@@ -150,7 +163,8 @@ def _after_freed(state: Dispatch, freed: Freed, now: float) -> Dispatch:
         lanes[queue] = lanes[queue].finished(count, now)
     for queue, count in freed.unstarted.items():
         lanes[queue] = lanes[queue].unstarted(count)
-    return replace(state, lanes=lanes)
+    more = sum(freed.finished.values()) + sum(freed.unstarted.values())
+    return replace(state, lanes=lanes, unwritten=state.unwritten + more)
 
 
 def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
@@ -186,7 +200,7 @@ def _next(state: Dispatch, now: float) -> tuple[Dispatch, list[Any]]:
         return state, [ReleaseClaim(lost.token)]
     times = [*stalls.values(), *(() if lost is None else (lost.due,))]
     wanted = {queue: count for queue, lane in state.lanes.items() if (count := lane.wanted(now))}
-    if wanted and not state.blocked:
+    if wanted and not state.blocked and state.unwritten <= UNWRITTEN_LIMIT:
         first = max(state.failing_until, min(state.lanes[queue].not_before for queue in wanted))
         if now >= first:
             # Whoever is due soon joins, so that idle queues share their looks; a burst asks all to know that it is over.

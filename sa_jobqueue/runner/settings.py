@@ -7,11 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.durations import format_duration
+from sa_jobqueue.names import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_CONCURRENCY = 10
+#: Beyond a year a setting is a slip, and beyond some centuries the arithmetic of leases ends.
+LONGEST = timedelta(days=366)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +39,13 @@ class RunnerSettings:
         if not self.queues:
             raise ValueError("queues is empty: name at least one, for example queues={'default': 10}")
         for queue, concurrency in self.queues.items():
-            if concurrency < 1:
+            check_name("queues", queue)
+            if type(concurrency) is not int or concurrency < 1:
                 raise ValueError(
-                    f"queues[{queue!r}]={concurrency!r}: the number of handlers at once must be 1 or more"
+                    f"queues[{queue!r}]={concurrency!r}: the number of handlers at once must be a whole number from 1 on"
                 )
+        if self.name is not None:
+            check_name("name", self.name)
         for name, shortest in (
             ("lease", timedelta(milliseconds=300)),
             ("poll_interval", timedelta(milliseconds=1)),
@@ -47,9 +53,10 @@ class RunnerSettings:
             ("rescue_interval", timedelta(milliseconds=10)),
         ):
             value: timedelta = getattr(self, name)
-            if value < shortest:
+            if not shortest <= value <= LONGEST:
                 raise ValueError(
-                    f"{name}={format_duration(value)}: must be at least {format_duration(shortest)}"
+                    f"{name}={format_duration(value)}: must be from {format_duration(shortest)} to "
+                    f"{format_duration(LONGEST)}"
                 )
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.records import Landing
-from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked
+from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked, Written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ class StopSettling:
 class Tell:
     """Action: hand an event to the dispatcher."""
 
-    event: Freed | OutcomesBlocked
+    event: Freed | Written | OutcomesBlocked
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _freed(arrived: Sequence[Finished]) -> Freed:
 def _after_answers(state: Settling, answered: Answered, now: float) -> tuple[Settling, list[Any]]:
     batch, answers = answered.batch, answered.answers
     if not state.waits and all(answer.landing is Landing.LANDED for answer in answers):
-        return state, [Conclude(batch, answers)]
+        return state, [Conclude(batch, answers), Tell(Written(len(batch)))]
     decided: list[tuple[Finished, Settled]] = []
     delays: list[Delay] = []
     waits = dict(state.waits)
@@ -173,6 +173,7 @@ def _after_answers(state: Settling, answered: Answered, now: float) -> tuple[Set
     actions: list[Any] = [Postpone(delays)] if delays else []
     if decided:
         actions.append(Conclude([finished for finished, _ in decided], [answer for _, answer in decided]))
+        actions.append(Tell(Written(len(decided))))
     return state, actions
 
 

@@ -6,6 +6,7 @@ traceback holds up nobody but its own job.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.failures import describe_error, storable
@@ -29,6 +30,8 @@ def verdict(
     raised: BaseException | None = None,
 ) -> tuple[Settlement, str | None]:
     """The settlement of one attempt, and what was wrong with the handler's retry policy, if anything."""
+    if returned is None and raised is None:  # nearly all of them
+        return Settlement(job.id, job.token, Verb.COMPLETE), None
     outcome = raised.outcome if isinstance(raised, Settle) else returned
     cause = raised.__cause__ if isinstance(raised, Settle) else raised
     error = None if cause is None else describe_error(cause)
@@ -43,8 +46,25 @@ def verdict(
             return _discarded(job, reason, error), None
         case _ if raised is not None:
             return _failed(job, handler, raised, error)
+        case _ if (unfinished := _unfinished(returned)) is not None:
+            return _failed(job, handler, unfinished, describe_error(unfinished))
         case _:
             return Settlement(job.id, job.token, Verb.COMPLETE), None
+
+
+def _unfinished(returned: object) -> TypeError | None:
+    """The error of a handler whose return value shows that its work was never done, or its outcome never said."""
+    if inspect.iscoroutine(returned):
+        returned.close()  # or it would warn, some time later, that nobody awaited it
+        return TypeError(
+            "the handler returned a coroutine, whose body has not run: a decorator hides an async def; "
+            "run it in the decorator (asyncio.run), or declare the handler with def"
+        )
+    if isinstance(returned, type) and issubclass(returned, Retry | Snooze | Discard):
+        return TypeError(
+            f"the handler returned the class {returned.__name__}: return {returned.__name__}(...)"
+        )
+    return None
 
 
 def _failed(

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sa_jobqueue.testing import PostgresServer
-from tests.benchmarks import drain
+from tests.benchmarks import drain, enqueue, idle, latency
 from tests.benchmarks.measure import durable_server
 
 BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
     "drain": drain.run,
+    "enqueue": enqueue.run,
+    "idle": idle.run,
+    "latency": latency.run,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -78,7 +79,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
             *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
         ]
         print("  " + "  ".join(cells).rstrip())
-    print(flush=True)
+    sys.stdout.flush()
 
 
 def spread(values: Sequence[float], form: str = ",.0f") -> str:

@@ -144,5 +144,7 @@ class Checks:
         settling = runner.settler.state
         if settling.pending or settling.doubtful or settling.delayed or settling.waits or settling.blocked:
             self.wrong(f"{runner.name}: outcomes are left: {settling}")
+        if runner.dispatcher.state.unwritten:
+            self.wrong(f"{runner.name}: {runner.dispatcher.state.unwritten} outcomes count as unwritten")
         if runner.dispatcher.state.lost:
             self.wrong(f"{runner.name}: lost claims are never done with: {runner.dispatcher.state.lost}")

@@ -22,6 +22,7 @@ from sa_jobqueue.runner.executors import Execution
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.states import Verb
+from sa_jobqueue.store.trouble import refused
 from tests.simulation.checks import Checks
 from tests.simulation.database import Database
 from tests.simulation.store import FakeStore, Network
@@ -241,6 +242,7 @@ class SimulatedRunner:
             and not self.book._decided
             and not self.book._settling
             and not any(lane.held for lane in lanes)
+            and not self.dispatcher.state.unwritten
             and not self.dispatcher.state.lost
             and self.executor.idle
         )
@@ -301,7 +303,7 @@ class SimulatedRunner:
             state=state,
             step=step,
             perform=hands(store),
-            on_error=store.reset,
+            on_error=lambda error: None if refused(error) else store.reset(),
             on_end=lambda fault: self._on_end(name, fault),
             subscribers=self.subscribers,
         )

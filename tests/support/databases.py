@@ -40,9 +40,7 @@ def template_database(server: PostgresServer) -> Iterator[str]:
     name = new_name()
     server.create_database(name)
     try:
-        engine = create_engine(server.url(name), poolclass=NullPool)
-        with engine.begin() as connection:
-            migrate_jobqueue(Operations(MigrationContext.configure(connection)), 0, LATEST)
+        install(server.url(name))
         yield name
     finally:
         server.drop_database(name)
@@ -68,6 +66,12 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine = create_engine(database_url)
     yield engine
     engine.dispose()
+
+
+def install(url: str) -> None:
+    """The newest schema, made by our own migrations."""
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        migrate_jobqueue(Operations(MigrationContext.configure(connection)), 0, LATEST)
 
 
 @contextmanager

@@ -57,6 +57,16 @@ def test_an_outcome_of_a_job_that_was_given_up_is_let_through() -> None:
     assert book.decide(one.key)
 
 
+def test_after_the_last_word_there_is_none() -> None:
+    """A handler that outlives its runner is told so, whether its job is still held or not."""
+    book = Book()
+    held, gone = execution(), execution()
+    book.hold([held])
+    book.close()
+    assert not book.decide(held.key)
+    assert not book.decide(gone.key)
+
+
 def test_the_keeper_judges_no_job_that_is_being_settled() -> None:
     """A write in flight may have ended the lease itself; only its own answer tells."""
     book = Book()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.runner.dispatch import (
+    UNWRITTEN_LIMIT,
     Claim,
     Claimed,
     Dispatch,
@@ -22,6 +24,7 @@ from sa_jobqueue.runner.dispatch import (
     Released,
     StopClaiming,
     Woken,
+    Written,
     step,
 )
 from sa_jobqueue.runner.pace import CLAIM_AHEAD_LIMIT, CLAIM_AHEAD_PATIENCE, SECOND_LOOK, Lane
@@ -80,7 +83,7 @@ def test_claims_never_exceed_slots_and_what_is_claimed_ahead() -> None:
     for turn in range(500):
         now += 0.001 * (turn % 7)
         held = state.lanes["default"].held
-        state, actions = step(state, [Freed({"default": held})], now)
+        state, actions = step(state, [Freed({"default": held}), Written(held)], now)
         for claim in [action for action in actions if isinstance(action, Claim)]:
             state, _ = step(state, [_claimed(claim, dict(claim.quotas))], now)
         assert 0 <= state.lanes["default"].held <= 4 + CLAIM_AHEAD_LIMIT
@@ -161,6 +164,18 @@ def test_nothing_is_claimed_while_outcomes_are_blocked() -> None:
     assert actions == [WaitUntil(None)]
     _, (claim,) = _after(state, OutcomesBlocked(False))
     assert claim.quotas == {"default": 4}
+
+
+def test_nothing_is_claimed_while_too_much_is_unwritten() -> None:
+    """A write that hangs is no failure yet: what a crash would run again stays bounded all the same."""
+    state = _full(_state())
+    state, _ = _after(state, Freed({"default": 4}))
+    state = replace(state, unwritten=UNWRITTEN_LIMIT)
+    state, actions = _after(state, Freed({"default": 0}, {"default": 1}))
+    assert actions == [WaitUntil(None)]
+    state, (claim,) = _after(state, Written(1))
+    assert isinstance(claim, Claim)
+    assert state.unwritten == UNWRITTEN_LIMIT
 
 
 def test_a_failed_claim_waits_for_its_pause_even_when_woken() -> None:

@@ -48,7 +48,7 @@ class _Harness:
             subscribers=Subscribers([self.recorder]),
         )
 
-    def _reset(self) -> None:
+    def _reset(self, _error: Exception) -> None:
         self.resets += 1
 
     def _end(self, fault: BaseException | None) -> None:
@@ -146,6 +146,30 @@ def test_a_loop_has_recovered_when_all_that_failed_works() -> None:
         (recovered,) = recorder.wait_for(LoopRecovered)
     assert len(recorder.of(LoopFailed)) == 1
     assert recovered.failures == 2
+
+
+def test_an_action_may_recover_the_whole_loop() -> None:
+    """A connection ends the outage, though what failed in it is not due again for long."""
+
+    @dataclass(frozen=True)
+    class Connect:
+        recovers = True
+
+    done = threading.Event()
+    fail = _failing(1, done)
+
+    def decide(events: Sequence[Any]) -> list[Any]:
+        if "stop" in events:
+            return [End()]
+        return [Connect()] if _failures(events) else [Work()] if "go" in events else [WaitUntil(None)]
+
+    with _running(_Harness(decide, lambda action: fail(action) if action == Work() else None)) as harness:
+        harness.loop.post("go")
+        (recovered,) = harness.recorder.wait_for(LoopRecovered)
+        harness.loop.post("go")
+        assert done.wait(10)
+    assert recovered.failures == 1
+    assert len(harness.recorder.of(LoopRecovered)) == 1
 
 
 def test_pauses_grow_with_the_failures_of_the_same_thing() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.records import Landing
-from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked
+from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked, Written
 from sa_jobqueue.runner.settle import (
     BATCH_LIMIT,
     FIRST_WAIT,
@@ -88,7 +88,7 @@ def test_slots_are_free_before_the_write() -> None:
     assert actions[0] == Tell(Freed({"a": 2}, {"b": 1}))
     assert isinstance(actions[1], Flush)
     _, actions = step(state, [_answered(actions[1])], 0.0)
-    assert _of(Tell, actions) == []
+    assert _of(Tell, actions) == [Tell(Written(3))]
 
 
 def test_a_busy_row_waits_alone_with_doubling_pauses() -> None:
@@ -97,6 +97,7 @@ def test_a_busy_row_waits_alone_with_doubling_pauses() -> None:
     state, flush = _sent(Settling(), held, neighbour)
     state, actions = step(state, [_answered(flush, BUSY, LANDED)], 0.0)
     assert _of(Conclude, actions)[0].batch == [neighbour]
+    assert _of(Tell, actions) == [Tell(Written(1))]
     waits, now = [], 0.0
     for _ in range(10):
         (postponed,) = _of(Postpone, actions)
@@ -165,7 +166,7 @@ def test_a_failed_write_is_sent_again_after_its_pause() -> None:
     assert actions == [WaitUntil(16.0)]
     state, (flush,) = step(state, (), 16.0)
     state, actions = step(state, [_answered(flush)], 16.0)
-    assert _of(Tell, actions) == [Tell(OutcomesBlocked(False))]
+    assert _of(Tell, actions) == [Tell(OutcomesBlocked(False)), Tell(Written(1))]
     assert _of(Flush, actions) == [Flush((late,))]
 
 

@@ -92,3 +92,21 @@ def test_a_broken_policy_never_costs_the_verdict(policy: Callable[..., Any]) -> 
     assert settlement.delay is not None
     assert settlement.delay >= timedelta(0)
     assert fault
+
+
+async def _coroutine() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (_coroutine, "the handler returned a coroutine"),
+        (lambda: Retry, r"returned the class Retry: return Retry(...)"),
+        (lambda: Snooze, r"returned the class Snooze: return Snooze(...)"),
+    ],
+)
+def test_work_that_was_never_done_is_no_success(returned: Callable[[], Any], words: str) -> None:
+    """A coroutine that a decorator let slip, or an outcome's class in the place of an outcome, is a failure."""
+    settlement = _verdict(returned=returned())
+    assert settlement.verb is Verb.RETRY
+    assert words in str(settlement.error)

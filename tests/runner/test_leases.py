@@ -1,0 +1,95 @@
+"""Leases of a living runner: kept for as long as the handler runs, and nobody's lock spoils more than its own row."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import timedelta
+
+from sqlalchemy import Engine, text
+
+from sa_jobqueue.context import JobContext
+from sa_jobqueue.events import JobSettled, JobStarted, SettleDelayed
+from sa_jobqueue.registry import Registry
+from tests.support.runners import add, row, running
+from tests.support.waiting import wait_until
+
+LEASE = timedelta(seconds=1.5)
+REMAINING = text(
+    "SELECT min(lease_until - clock_timestamp()) FROM jobqueue_jobs WHERE status = 'running' AND id <> :but"
+)
+
+
+def _remaining(engine: Engine, *, but: int = 0) -> timedelta | None:
+    """The shortest lease of a running job, as the database sees it."""
+    with engine.connect() as connection:
+        left: timedelta | None = connection.execute(REMAINING, {"but": but}).scalar_one()
+    return left
+
+
+def test_a_handler_much_longer_than_the_lease_runs_once(engine: Engine, database_url: str) -> None:
+    """Two runners, both with rescue: the lease never falls below a third, and nobody runs the job a second time."""
+    jobs, runs, gate = Registry(), Counter[int](), threading.Event()
+
+    @jobs.handler("work")
+    def work(ctx: JobContext) -> None:
+        runs[ctx.id] += 1
+        assert gate.wait(60)
+
+    with engine.begin() as connection:
+        ids = [add(connection, "work") for _ in range(4)]
+    with running(jobs, database_url, lease=LEASE) as one, running(jobs, database_url, lease=LEASE) as other:
+        wait_until(lambda: len(one.of(JobStarted)) + len(other.of(JobStarted)) == 4)
+        sampled = []
+        claimed_until = max(row(engine, job).lease_until for job in ids)
+
+        def three_leases_later() -> bool:
+            left = _remaining(engine)
+            assert left is not None
+            sampled.append(left)
+            return min(row(engine, job).lease_until for job in ids) - claimed_until > 3 * LEASE
+
+        wait_until(three_leases_later, timeout=30)
+        gate.set()
+        wait_until(lambda: len(one.of(JobSettled)) + len(other.of(JobSettled)) == 4)
+    assert min(sampled) > LEASE / 3
+    assert runs == dict.fromkeys(ids, 1)
+    assert {(row(engine, job).status, row(engine, job).attempts) for job in ids} == {("done", 1)}
+
+
+def test_a_locked_row_delays_itself_alone(engine: Engine, database_url: str) -> None:
+    """An application holds one running job beyond its lease: its neighbours are renewed and settled meanwhile."""
+    jobs, runs, gate = Registry(), Counter[int](), threading.Event()
+
+    @jobs.handler("work")
+    def work(ctx: JobContext) -> None:
+        runs[ctx.id] += 1
+        assert gate.wait(60)
+
+    with engine.begin() as connection:
+        held, *neighbours = [add(connection, "work") for _ in range(5)]
+    with running(jobs, database_url, lease=LEASE, rescue_interval=timedelta(hours=1)) as recorder:
+        recorder.wait_for(JobStarted, count=5)
+        with engine.begin() as application:
+            application.execute(text("SELECT * FROM jobqueue_jobs WHERE id = :id FOR UPDATE"), {"id": held})
+            past = text("SELECT lease_until < clock_timestamp() FROM jobqueue_jobs WHERE id = :id")
+            with engine.connect() as watcher:
+                watcher = watcher.execution_options(isolation_level="AUTOCOMMIT")
+                wait_until(lambda: watcher.scalar(past, {"id": held}), what="the held lease to be past")
+            left = _remaining(engine, but=held)
+            assert left is not None
+            assert left > LEASE / 3
+            gate.set()
+            recorder.wait_for(JobSettled, count=4)
+            assert {settled.job_id for settled in recorder.of(JobSettled)} == set(neighbours)
+            # Tried again and again behind the lock, with new work finished in between.
+            wait_until(lambda: len(recorder.of(SettleDelayed)) >= 3)
+            with engine.begin() as connection:
+                late = add(connection, "work")
+            wait_until(lambda: row(engine, late).status == "done")
+            delays = [event.retry_in for event in recorder.of(SettleDelayed)]
+            assert {event.job_id for event in recorder.of(SettleDelayed)} == {held}
+            assert delays == sorted(delays)
+        recorder.wait_for(JobSettled, count=6)
+    assert row(engine, held).status == "done"
+    assert runs == dict.fromkeys([held, *neighbours, late], 1)
