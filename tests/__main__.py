@@ -20,11 +20,11 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # instead of this folder: nothing in it is meant to be imported by its bare name
 
 from tests.bootstrap import (  # noqa: E402
-    BootstrapError,
     ensure_environment,
     replace_process,
     require_python,
     runs_inside,
+    told_in_one_line,
 )
 
 
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 0
     require_python([str(ROOT / "tests"), *arguments])
-    try:
+    with told_in_one_line():
         python = ensure_environment(["test", "lint"])
         if not runs_inside(python):
             replace_process([str(python), "-m", "tests", *arguments], ROOT)
@@ -50,8 +50,6 @@ def main(arguments: list[str]) -> int:
             return run(gates(python))
         rest = arguments[1:] if arguments[0] in ("quick", "--") else arguments
         return run([pytest(python, rest)])
-    except BootstrapError as error:
-        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -50,6 +50,17 @@ def ensure_environment(
     return _python_of(folder)
 
 
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """End the process with the message of a BootstrapError, and without a traceback at Ctrl-C."""
+    try:
+        yield
+    except BootstrapError as error:
+        raise SystemExit(str(error)) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
 def require_python(argv: Sequence[str]) -> None:
     """Go on in a newer Python of this machine when this one is too old; end with a message when there is none."""
     if sys.version_info >= OLDEST_PYTHON:
@@ -148,6 +159,9 @@ def _install(root: Path, folder: Path, wanted: dict) -> None:
         if not keep:
             _create(folder)
         _run_pip(root, folder, [f"{root}[{','.join(extras)}]", *wanted["constraints"]])
+    except KeyboardInterrupt:
+        print("stopped; the next start does it anew", flush=True)
+        raise
     except BaseException:
         print("failed", flush=True)
         raise
@@ -159,7 +173,11 @@ def _create(folder: Path) -> None:
     # When the environment's own Python renews it, the one below it has to do the work.
     base = getattr(sys, "_base_executable", None) or sys.executable
     answer = subprocess.run(
-        [base, "-m", "venv", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [base, "-m", "venv", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=_environment(),
     )
     if answer.returncode:
         raise BootstrapError(
@@ -172,12 +190,24 @@ def _create(folder: Path) -> None:
 def _run_pip(root: Path, folder: Path, requirements: Sequence[str]) -> None:
     log = folder / "install.log"
     command = [str(_python_of(folder)), "-m", "pip", "install", "--editable", *requirements]
-    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PIP_NO_INPUT": "1"}
-    environment.pop("PYTHONHOME", None)
+    environment = {
+        **_environment(),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_USER": "0",
+        "PIP_NO_INPUT": "1",
+    }
     with log.open("wb") as output:
         code = subprocess.call(command, stdout=output, stderr=output, cwd=str(root), env=environment)
     if code:
         raise BootstrapError(pip_advice(log.read_text(encoding="utf-8", errors="replace"), log))
+
+
+def _environment() -> dict:
+    """For venv and pip: the standard library is their own, and their warnings are nobody's errors."""
+    environment = dict(os.environ)
+    for name in ("PYTHONHOME", "PYTHONWARNINGS"):
+        environment.pop(name, None)
+    return environment
 
 
 def pip_advice(output: str, log: Path) -> str:

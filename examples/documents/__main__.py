@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
 import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 
+from examples.documents.demo.leftovers import Leftovers
 from examples.documents.demo.place import given_place, private_place
 from examples.documents.demo.story import tell
 from examples.documents.demo.trouble import DemoError
@@ -41,19 +41,27 @@ def main() -> int:
             signal.signal(getattr(signal, name), _end)
     options = parser().parse_args()
     began = time.monotonic()
-    print(INTRODUCTION, flush=True)
     try:
         sources = _sources(options.folder)
+    except DemoError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(INTRODUCTION, flush=True)
+    try:
         place = nullcontext(given_place(options.database_url)) if options.database_url else private_place()
-        with tempfile.TemporaryDirectory(prefix="documents-") as logs, place as database:
-            tell(database, Path(logs), sources, question=options.search)
+        with place as database, Leftovers() as leftovers:
+            tell(database, leftovers, sources, question=options.search)
         print(f"\nDone in {time.monotonic() - began:.0f} s.\n{GO_ON}", flush=True)
     except DemoError as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("\nStopped; the runner and the private database are gone.", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        number = signal.Signals(*stop.args or (signal.SIGINT,))
+        rest = (
+            "what was stored stays in the database" if options.database_url else "so is the private database"
+        )
+        print(f"\nStopped by {number.name}; the runner is gone, {rest}.", file=sys.stderr)
+        return 128 + number
     except BrokenPipeError:
         # Whoever read our output has gone; Python would complain once more when it closes it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,8 +70,6 @@ def main() -> int:
 
 
 def _sources(path: Path | None) -> list[Source]:
-    if path is not None and not path.is_dir():
-        raise DemoError(f"{path} is no folder")
     found = list(installed() if path is None else folder(path))
     if not found:
         raise DemoError(f"no .txt, .md, .rst or .html files with anything in them below {path}")
@@ -73,7 +79,7 @@ def _sources(path: Path | None) -> list[Source]:
 def _end(number: int, _frame: FrameType | None) -> None:
     """As Ctrl-C does: leave through every `with`, so that nothing stays behind."""
     signal.signal(number, signal.SIG_IGN)
-    raise SystemExit(128 + number)
+    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

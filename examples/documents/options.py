@@ -12,13 +12,14 @@ def parser() -> argparse.ArgumentParser:
     """The options of `python3 examples`."""
     options = argparse.ArgumentParser(
         prog="python3 examples",
-        description="Documents become embeddings, by jobs that survive a killed runner. Shows and checks it in half a minute.",
+        description="Documents become embeddings, by jobs that survive a killed runner. Shows and checks it in half a minute; "
+        "the first start, which installs what it needs, takes up to two.",
         epilog="Exit codes: 0 all checks passed, 1 a check failed or something is missing, 2 usage, 130 Ctrl-C.",
     )
     options.add_argument(
         "folder",
         nargs="?",
-        type=Path,
+        type=_folder,
         metavar="FOLDER",
         help="a folder with .txt, .md, .rst or .html files. Default: the documentation that comes with this Python",
     )
@@ -35,6 +36,14 @@ def parser() -> argparse.ArgumentParser:
         help="what to search for at the end. Default: %(default)s",
     )
     return options
+
+
+def _folder(text: str) -> Path:
+    """A mistyped folder shall not wait for an installation."""
+    path = Path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is no folder")
+    return path
 
 
 def as_arguments(options: argparse.Namespace) -> list[str]:

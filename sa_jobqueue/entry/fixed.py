@@ -26,19 +26,19 @@ _ARGUMENTS = {
     "run_at": "run_at or delay",
     "idempotency_key": "idempotency_key",
 }
-_SETTLED = (
-    "a running job is settled by what its handler returns or raises, a dead or cancelled one is redriven"
-)
+_REDRIVEN = "a dead or cancelled job is redriven: sa_jobqueue.admin.redrive(session, [id])"
+_SETTLED = f"a running job is settled by what its handler returns or raises, {_REDRIVEN}"
+_LATER = "a later release brings the call for that"
 _VERBS = {
-    "run_at": "a ready job is rescheduled",
-    "priority": "a ready job is rescheduled",
-    "status": f"{_SETTLED}, one that must not run is cancelled",
-    "cancel_requested_at": "a job that must not run is cancelled",
-    "attempts": "a dead or cancelled job is redriven, which gives it a new budget",
-    "returned": "a dead or cancelled job is redriven, which gives it a new budget",
-    "max_attempts": "a dead or cancelled job is redriven, which gives it a new budget",
+    "run_at": f"a ready job is rescheduled, and {_LATER}",
+    "priority": f"a ready job is rescheduled, and {_LATER}",
+    "status": f"{_SETTLED}; one that must not run is cancelled, and {_LATER}",
+    "cancel_requested_at": f"a job that must not run is cancelled, and {_LATER}",
+    "attempts": f"{_REDRIVEN}, which gives it a new budget",
+    "returned": f"{_REDRIVEN}, which gives it a new budget",
+    "max_attempts": f"{_REDRIVEN}, which gives it a new budget",
 } | dict.fromkeys(("reason", "finished_at", "result", "progress", "last_error", "errors"), _SETTLED)
-_ANOTHER = "what a stored job asks for stays; cancel it and enqueue another"
+_ANOTHER = "what a stored job asks for stays: enqueue another"
 
 
 def refuse_change(job: Job | None, attribute: str) -> NoReturn:

@@ -127,8 +127,9 @@ def _refuse_deleted(session: Session) -> None:
         if isinstance(obj, Job):
             raise UnfencedWriteError(
                 f"{obj!r} can't be deleted through the ORM, past the lease that guards it: a job that must not run is "
-                "cancelled, and finished ones are pruned by age. session.expunge(job) takes the mark off; where a "
-                "relationship to Job brought the deletion, keep 'delete' out of its cascade"
+                "cancelled, finished ones are pruned by age, and a later release brings the calls for both. "
+                "session.expunge(job) takes the mark off; where a relationship to Job brought the deletion, keep "
+                "'delete' out of its cascade"
             )
 
 

@@ -16,11 +16,14 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from examples.documents.demo.checks import check_everything
+from examples.documents.demo.leftovers import Leftovers, take_away
 from examples.documents.demo.scene import Scene
 from examples.documents.demo.terminal import Terminal
 from examples.documents.demo.trouble import DemoError
 from examples.documents.models import Base
 from examples.documents.options import as_arguments, parser
+from tests.support.databases import fail_on_connections
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 240
@@ -91,7 +94,9 @@ def test_the_whole_story_on_a_given_database(target: Engine) -> None:
     lost = number(target, failures.format("runner runner-1 was lost"))
     assert lost >= 1
     assert f"What it still holds, until the lease is over: runner-1 {lost}\n" in done.stdout
-    assert number(target, failures.format("503 Service Unavailable")) >= 1
+    unavailable = number(target, failures.format("503 Service Unavailable"))
+    assert unavailable >= 1
+    assert f"The model service was out of order for {unavailable} of the documents" in done.stdout
     assert number(target, failures.format("MalformedDocumentError")) == 1
     attempts = number(target, "SELECT sum(attempts) FROM jobqueue_jobs")
     assert f"Attempts that it took: {attempts}\n" in done.stdout
@@ -117,6 +122,8 @@ def test_the_story_with_a_folder(target: Engine, notes: Path) -> None:
     assert rows(target, "SELECT reason FROM jobqueue_jobs WHERE status <> 'done'") == [
         ("discarded: no retry after MalformedDocumentError",)
     ]
+    told = "The model service was out of order" in done.stdout
+    assert told == bool(rows(target, "SELECT FROM jobqueue_jobs WHERE errors::text LIKE '%503 Service%'"))
     assert "1 of the documents hold no text; their jobs stay dead, with the reason." in done.stdout
     assert re.search(r"cosine and title of the nearest\n +0\.\d+  kraken \(deep/kraken\.md\)\n", done.stdout)
 
@@ -139,17 +146,53 @@ def test_a_signal_leaves_nothing_behind(target: Engine, notes: Path, number: sig
         shown = ""
         for line in process.stdout:
             shown += line
-            if line.lstrip().startswith("At the first attempt"):  # runner 2 is starting
+            if "Runner 2 does the rest" in line:  # it is starting
                 break
         if number is signal.SIGINT:
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
         shown += process.stdout.read()
-        assert process.wait(PATIENCE) == (130 if number is signal.SIGINT else 128 + number), shown
+        assert process.wait(PATIENCE) == 128 + number, shown
+    assert f"Stopped by {number.name}; the runner is gone, what was stored stays in the database." in shown
     assert "Traceback" not in shown
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+@pytest.mark.slow
+def test_even_a_kill_leaves_nothing_behind(target: Engine, notes: Path, tmp_path: Path) -> None:
+    """`kill -9` asks nobody: the runner would go on for ever; its connections would fail the fixture."""
+    process = subprocess.Popen(
+        command(address(target), str(notes)),
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Runner 2 does the rest" in line:
+                break
+        assert list(tmp_path.glob("documents-*"))
+        process.kill()
+    wait_until(lambda: not list(tmp_path.glob("documents-*")), what="the folder is removed", timeout=30)
+    fail_on_connections(target.url.render_as_string(hide_password=False))
+
+
+def test_what_is_left_is_taken_away(tmp_path: Path) -> None:
+    """Runners that still run are killed and the folder goes; one that ended before is not looked for."""
+    folder = tmp_path / "documents-x"
+    folder.mkdir()
+    (folder / "runner.log").touch()
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(sleep) as left, subprocess.Popen(sleep) as ended:
+        take_away(folder, [f"+{left.pid}\n", f"+{ended.pid}\n", f"-{ended.pid}\n"])
+        assert left.wait(PATIENCE) == -signal.SIGKILL
+        assert ended.poll() is None
+        ended.kill()
+    assert not folder.exists()
 
 
 @pytest.mark.slow
@@ -178,7 +221,6 @@ def test_a_database_with_tables_is_refused(target: Engine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no/such/folder"], "no/such/folder is no folder"),
         ([str(ROOT / "sa_jobqueue" / "cli")], "no .txt, .md, .rst or .html files"),
         (["--database-url", "mysql://me:secret@localhost/app"], "the queue needs PostgreSQL"),
         (["--database-url", "postgresql://me:secret@127.0.0.1:1/app"], "can't reach postgresql"),
@@ -193,8 +235,15 @@ def test_what_cannot_work_is_said_in_one_line(arguments: list[str], message: str
     assert "secret" not in done.stderr + done.stdout
 
 
+def test_a_folder_without_documents_is_told_first(tmp_path: Path) -> None:
+    """The mistake is seen before anything that looks like a beginning."""
+    done = run(str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "with anything in them below" in done.stderr
+
+
 def test_the_check_fails_on_numbers_that_do_not_add_up(
-    engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A document without embedding and job, and one that is missing, are named; the demo then ends with code 1."""
     Base.metadata.create_all(engine)
@@ -205,9 +254,10 @@ def test_the_check_fails_on_numbers_that_do_not_add_up(
                 " VALUES ('t', 's', 'text/plain', 'x', 'y')"
             )
         )
-    scene = Scene(engine=engine, terminal=Terminal(engine), environment={}, folder=tmp_path)
-    with pytest.raises(DemoError) as raised:
-        check_everything(scene, documents=2, unreadable=0)
+    with Leftovers() as leftovers:
+        scene = Scene(engine=engine, terminal=Terminal(engine), environment={}, leftovers=leftovers)
+        with pytest.raises(DemoError) as raised:
+            check_everything(scene, documents=2, unreadable=0)
     assert str(raised.value).splitlines() == [
         "the check found",
         "  Documents: 1, and it must be 2",
@@ -245,6 +295,9 @@ def test_help_needs_no_installation(tmp_path: Path) -> None:
     mistake = subprocess.run([*line, "--speed"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert mistake.returncode == 2
     assert "unrecognized arguments: --speed" in mistake.stderr
+    folder = subprocess.run([*line, "no/such"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (folder.returncode, folder.stdout) == (2, "")
+    assert "argument FOLDER: no/such is no folder" in folder.stderr
 
 
 @pytest.mark.parametrize(
@@ -260,6 +313,8 @@ def test_options_reach_the_other_process_whole(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The options survive the way into the environment's Python, whose current folder is another one."""
+    for name in ("notes", "-notes"):
+        (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
     asked = parser().parse_args(words)
     passed = as_arguments(asked)

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests import bootstrap
-from tests.bootstrap import BootstrapError, ensure_environment, pip_advice, require_python, runs_inside
+from tests.bootstrap import (
+    BootstrapError,
+    ensure_environment,
+    pip_advice,
+    require_python,
+    runs_inside,
+    told_in_one_line,
+)
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,6 +204,42 @@ def test_pips_failure_is_shown_with_a_cure(output: str, cure: str) -> None:
     assert output.splitlines()[-1] in message
     assert cure in message
     assert "first line" not in message
+
+
+def test_warnings_of_pip_are_no_errors(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHONWARNINGS=error is for the project's code; pip warns about whatever it likes and would stop."""
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    seen: list[dict[str, str]] = []
+
+    def call(command: list[str], *, env: dict[str, str], **_: object) -> int:
+        seen.append(env)
+        return 0
+
+    monkeypatch.setattr(subprocess, "call", call)
+    bootstrap._run_pip(root, root, ["."])
+    (environment,) = seen
+    assert "PYTHONWARNINGS" not in environment
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"), [(KeyboardInterrupt(), 130), (BootstrapError("no network"), "no network")]
+)
+def test_a_start_that_ends_early_takes_one_line(
+    root: Path,
+    installation: Installation,
+    capsys: pytest.CaptureFixture[str],
+    failure: BaseException,
+    code: int | str,
+) -> None:
+    """Ctrl-C while packages are fetched, or no network: no traceback, and the code that shells expect."""
+    installation.failure = failure
+    with pytest.raises(SystemExit) as ended, told_in_one_line():
+        ensure_environment(["lint"], root=root)
+    assert ended.value.code == code
+    assert ended.value.__suppress_context__
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith("stopped; the next start does it anew" if code == 130 else "failed")
 
 
 def test_a_python_without_venv_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from examples.documents.demo.leftovers import Leftovers
 from examples.documents.demo.trouble import DemoError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,8 +30,9 @@ OPTIONS = (
 class RunnerProcess:
     """`python -m sa_jobqueue run ...`; leaving the `with` block ends it, whatever happened inside."""
 
-    def __init__(self, name: str, *, environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, name: str, *, environment: Mapping[str, str], leftovers: Leftovers) -> None:
         self.name = name
+        self._leftovers = leftovers
         command = (
             "-m",
             "sa_jobqueue",
@@ -41,7 +43,7 @@ class RunnerProcess:
             name,
         )
         self.shown_command = shlex.join(("python", *command))
-        self._log = folder / f"{name}.log"
+        self._log = leftovers.folder / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, *command],
@@ -51,6 +53,7 @@ class RunnerProcess:
                 stdout=log,
                 stderr=log,
             )
+        leftovers.add(self._process.pid)
 
     def check(self) -> None:
         """Raise DemoError, with the end of its log, when it isn't running any more."""
@@ -72,11 +75,14 @@ class RunnerProcess:
         """SIGKILL: no handler, no clean-up, no goodbye to the database."""
         self._process.kill()
         self._process.wait()
+        self._leftovers.remove(self._process.pid)
 
     def stop(self) -> int:
         """SIGTERM, and the exit code; it is 0 when every outcome was written."""
         self._process.terminate()
-        return self._process.wait(timeout=15)
+        code = self._process.wait(timeout=15)
+        self._leftovers.remove(self._process.pid)
+        return code
 
     def __enter__(self) -> Self:
         return self

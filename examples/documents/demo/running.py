@@ -12,6 +12,7 @@ from examples.documents.demo.scene import Scene, Uploaded
 from examples.documents.demo.trouble import DemoError, expect
 from examples.documents.demo.watch import Counts, watch
 from examples.documents.models import Document
+from examples.documents.service import ModelUnavailableError
 from examples.documents.sources import mistaken
 from examples.documents.uploads import replace_content
 from sa_jobqueue.admin import redrive
@@ -75,12 +76,16 @@ def recover(scene: Scene, runner: RunnerProcess, uploaded: Uploaded, lost: int) 
     """Let the next runner finish; how many documents turned out to hold no text, the mistaken one apart."""
     terminal = scene.terminal
     terminal.step("Runner 2 does the rest; what runner 1 held comes back when its lease is over")
-    outage = len(uploaded.outage)
-    terminal.say(f"At the first attempt, the model service answers 503 for {outage} of the documents.")
     terminal.say(str(watch(scene.engine, runner, terminal, until=lambda counts: not counts.unfinished)))
     failures = {str(error): int(count) for count, error in terminal.prove("Attempts that failed", FAILURES)}
     rescued = failures.get("runner runner-1 was lost (lease expired)", 0)
     expect(rescued == lost, f"{lost} jobs were lost with runner-1, and {rescued} were rescued")
+    if unavailable := sum(
+        count for error, count in failures.items() if ModelUnavailableError.__name__ in error
+    ):
+        terminal.say(
+            f"The model service was out of order for {unavailable} of the documents; their jobs waited a while."
+        )
     terminal.prove("So there are", STARTS)
     with scene.engine.connect() as connection:
         mistaken_job = uploaded.jobs[uploaded.mistaken]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from sqlalchemy import Engine
 
+from examples.documents.demo.leftovers import Leftovers
 from examples.documents.demo.runner import CONCURRENCY, RunnerProcess
 from examples.documents.demo.terminal import Terminal
 from examples.documents.service import OUTAGE_VARIABLE, SECONDS_VARIABLE
@@ -43,7 +43,7 @@ class Scene:
     engine: Engine
     terminal: Terminal
     environment: Mapping[str, str]
-    folder: Path
+    leftovers: Leftovers
 
     def runner(self, name: str, uploaded: Uploaded) -> RunnerProcess:
         """A runner that is being started, in an environment where the model service is slow and has an outage."""
@@ -51,4 +51,4 @@ class Scene:
             SECONDS_VARIABLE: f"{uploaded.call_seconds:.3f}",
             OUTAGE_VARIABLE: ",".join(map(str, uploaded.outage)),
         }
-        return RunnerProcess(name, environment={**self.environment, **rehearsal}, folder=self.folder)
+        return RunnerProcess(name, environment={**self.environment, **rehearsal}, leftovers=self.leftovers)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from examples.documents.demo.checks import check_everything
+from examples.documents.demo.leftovers import Leftovers
 from examples.documents.demo.place import MIGRATE, Place, migrate
 from examples.documents.demo.running import crash, recover, redrive_corrected
 from examples.documents.demo.scene import Scene
@@ -23,10 +23,12 @@ TABLES = (
 )
 
 
-def tell(place: Place, folder: Path, sources: Sequence[Source], *, question: str) -> None:
+def tell(place: Place, leftovers: Leftovers, sources: Sequence[Source], *, question: str) -> None:
     """All steps, on a database with nothing in it. Raises DemoError at the first thing that doesn't hold."""
     engine = create_engine(place.url)
-    scene = Scene(engine=engine, terminal=Terminal(engine), environment=place.environment, folder=folder)
+    scene = Scene(
+        engine=engine, terminal=Terminal(engine), environment=place.environment, leftovers=leftovers
+    )
     terminal = scene.terminal
     try:
         terminal.step(f"A database of the application: {place.description}")
