@@ -115,8 +115,8 @@ class Store:
 
         `again` says that these were sent before and the answer was lost: a write of the same token that has landed
         since then counts as this one, if it was a completion for a completion or another verb for another verb.
-        A settlement that the database can't take (a text that it can't store) does not hold back its neighbours: it is
-        written in a reduced form and says so in `fault`.
+        A settlement that the database refuses (a text that it can't store, somebody's trigger) does not hold back its
+        neighbours: it is written in a reduced form, or else told busy, and says why in `fault`.
         """
         return settle_all(self._connection, settlements, again=again)
 
