@@ -38,6 +38,7 @@ MAX_TEXT_BYTES = 4096
 MAX_RESULT_BYTES = 64 * 1024
 
 _UTF8_LONGEST = 4
+_LARGEST_INTEGER = 2**31 - 1
 _ISO_UTC = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 
 
@@ -85,6 +86,16 @@ def exhausted(returned: ColumnElement[int] | None = None) -> ColumnElement[bool]
     return jobs.c.attempts - (jobs.c.returned if returned is None else returned) >= jobs.c.max_attempts
 
 
+def one_more_start() -> ColumnElement[int]:
+    """`attempts` raised by one, within what the column holds."""
+    return func.least(jobs.c.attempts, number(_LARGEST_INTEGER - 1)) + number(1)
+
+
+def one_more_returned() -> ColumnElement[int]:
+    """`returned` raised by one, never above `attempts`, whatever other SQL wrote there."""
+    return func.least(jobs.c.returned, jobs.c.attempts - number(1)) + number(1)
+
+
 def key_released() -> ColumnElement[Any]:
     """The unique key once the job is finished: scope `unfinished` lets it go, scope `row` keeps it."""
     return case((jobs.c.key_scope == word("unfinished"), null()), else_=jobs.c.unique_key)
@@ -128,7 +139,9 @@ def cut(text: ColumnElement[Any]) -> ColumnElement[Any]:
 
 def failure(error: ColumnElement[Any]) -> Values:
     """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone."""
+    # What other SQL put there may be no list: a list begins then, for nothing that is in a row may stop its write.
     kept = case(
+        (func.jsonb_typeof(jobs.c.errors) != word("array"), func.jsonb_build_array(type_=JSONB)),
         (
             func.jsonb_array_length(jobs.c.errors) >= number(KEPT_ERRORS),
             jobs.c.errors.op("-", return_type=JSONB())(number(0)),

@@ -14,7 +14,7 @@ from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.statements import renew, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
-from tests.support.jobs import MINUTE, add_running, change, read_job
+from tests.support.jobs import MINUTE, add_running, change, read_job, refuse
 
 HOUR = timedelta(hours=1)
 SETTLING = list(settle.SETTLING)
@@ -155,18 +155,6 @@ def test_a_bad_row_does_not_hold_back_its_neighbours(
         assert read_job(engine, ids[3]).last_error == "good"
     if "error" in bad:
         assert "could not be stored" in read_job(engine, ids[4]).last_error
-
-
-def refuse(engine: Engine, job_id: int, act: str, *, when: str = "true") -> None:
-    """A trigger of somebody else's that does this to every update of one job while a condition holds."""
-    with engine.begin() as connection:
-        connection.exec_driver_sql(
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            f" IF new.id = {job_id} AND {when} THEN {act}; END IF; RETURN new; END $$"
-        )
-        connection.exec_driver_sql(
-            "CREATE TRIGGER refuse BEFORE UPDATE ON jobqueue_jobs FOR EACH ROW EXECUTE FUNCTION refuse()"
-        )
 
 
 @pytest.mark.parametrize("sqlstate", ["P0001", "JQ001", "42501", "40001", "55000", "XX000"])
