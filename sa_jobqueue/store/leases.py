@@ -113,12 +113,15 @@ class Store:
         """
         return settle_all(self._connection, settlements, again=again)
 
-    def expired_leases(self, *, lease: timedelta, margin: timedelta, limit: int) -> list[ExpiredLease]:
-        """Running jobs whose lease is past by more than `margin`, the longest past first.
+    def expired_leases(
+        self, *, lease: timedelta, margin: timedelta, limit: int, passed: int = 0
+    ) -> list[ExpiredLease]:
+        """Running jobs whose lease is past by more than `margin`, the longest past first, without the first `passed`.
 
         None within one `lease` of the server's start.
         """
-        rows = self._connection.rows(expired.expired(), {"lease": lease, "margin": margin, "amount": limit})
+        parameters = {"lease": lease, "margin": margin, "amount": limit, "passed": passed}
+        rows = self._connection.rows(expired.expired(), parameters)
         return [ExpiredLease(*row) for row in rows]
 
     def rescue(self, leases: Sequence[tuple[ExpiredLease, timedelta]], *, margin: timedelta) -> list[Rescued]:

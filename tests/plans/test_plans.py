@@ -122,7 +122,8 @@ def test_owners_are_read_by_the_primary_key(loaded: Table) -> None:
 
 def test_a_sweep_with_nothing_to_do_is_cheap(loaded: Table) -> None:
     """Every runner looks for expired leases all the time: with none it reads a corner of the running index."""
-    plan = loaded.explain(expired.expired(), {"lease": timedelta(0), "margin": timedelta(0), "amount": 100})
+    parameters = {"lease": timedelta(0), "margin": timedelta(0), "amount": 100, "passed": 0}
+    plan = loaded.explain(expired.expired(), parameters)
     assert plan.scanned == []
     assert plan.indexes == {RUNNING_INDEX}
     assert plan.root["Actual Rows"] == 0
