@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.sql import array, keys, moment, number, status, word
-from sa_jobqueue.states import JobStatus
+from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,8 +137,11 @@ def cut(text: ColumnElement[Any]) -> ColumnElement[Any]:
     )
 
 
-def failure(error: ColumnElement[Any]) -> Values:
-    """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone."""
+def failure(error: ColumnElement[Any], verb: Verb) -> Values:
+    """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone.
+
+    The entry names the verb, so that the loss of a runner is told apart from a failure without reading texts.
+    """
     # What other SQL put there may be no list: a list begins then, for nothing that is in a row may stop its write.
     kept = case(
         (func.jsonb_typeof(jobs.c.errors) != word("array"), func.jsonb_build_array(type_=JSONB)),
@@ -151,7 +154,11 @@ def failure(error: ColumnElement[Any]) -> Values:
     # The time as text in UTC: as timestamptz it would be written in the time zone of the session.
     at = func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
     entry = func.jsonb_build_object(
-        word("attempt"), jobs.c.attempts, word("at"), at, word("error"), cut(error), type_=JSONB
+        *(word("attempt"), jobs.c.attempts),
+        *(word("at"), at),
+        *(word("verb"), word(verb)),
+        *(word("error"), cut(error)),
+        type_=JSONB,
     )
     return {
         "last_error": func.coalesce(cut(error), jobs.c.last_error),

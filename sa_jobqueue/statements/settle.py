@@ -86,7 +86,7 @@ def retry() -> Update:
         mine,
         {
             **rest(dead_when=exhausted(), ready_at=_later(mine.c.delay), reason=word("exhausted")),
-            **failure(mine.c.error_text),
+            **failure(mine.c.error_text, Verb.RETRY),
         },
     )
 
@@ -133,7 +133,7 @@ def discard() -> Update:
             "reason": case((asked, word("cancelled")), else_=reason),
             "finished_at": moment(),
             "unique_key": key_released(),
-            **failure(mine.c.error_text),
+            **failure(mine.c.error_text, Verb.DISCARD),
         },
     )
 

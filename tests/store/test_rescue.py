@@ -64,7 +64,9 @@ def test_a_rescued_job_comes_back_later(engine: Engine, store: Store, token: UUI
     after = read_job(engine, job_id)
     assert (after.status, after.run_at) == ("ready", after.updated_at + HOUR)
     assert after.last_error == "runner holder was lost (lease expired)"
-    assert [(entry["attempt"], entry["error"]) for entry in after.errors] == [(1, after.last_error)]
+    assert [(entry["attempt"], entry["verb"], entry["error"]) for entry in after.errors] == [
+        (1, "rescue", after.last_error)
+    ]
     assert after.settled_token == earlier
     assert {name for name in before._fields if getattr(before, name) != getattr(after, name)} == {
         *("status", "run_at", "lease_token", "lease_until", "leased_by"),
