@@ -168,7 +168,10 @@ def test_the_database_url_comes_from_the_first_that_is_set(
         (["--lease", "1ms"], "lease=1ms: must be from 300ms"),
         (["--poll-interval", "0s"], "poll_interval=0s: must be from 1ms"),
         (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:4,default:10"),
-        (["--queues", "ai:0"], "queues['ai']=0: the number of handlers at once must be a whole number from 1 on"),
+        (
+            ["--queues", "ai:0"],
+            "queues['ai']=0: the number of handlers at once must be a whole number from 1 on",
+        ),
         (["--queues", "ai:-1"], "'-1' is no number"),
         (["--queues", "ai:1,ai:2"], "queue 'ai' is named twice"),
         (["--queues", "ai:1,"], "a name can't be blank"),
