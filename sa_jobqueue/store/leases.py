@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sa_jobqueue.errors import SchemaVersionError
 from sa_jobqueue.models import SCHEMA_VERSION, schema_in_use
-from sa_jobqueue.queries import expired, schema, unknown
+from sa_jobqueue.queries import expired, schema, unknown, unserved
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
 from sa_jobqueue.statements import renew, rescue, settle
 from sa_jobqueue.states import Verb
@@ -152,6 +152,16 @@ class Store:
         """Kinds other than these among the first `limit` due jobs of each queue: how many of each."""
         parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
         return dict(map(tuple, self._connection.rows(unknown.unknown_kinds(), parameters)))
+
+    def unserved(
+        self, *, queues: Sequence[str], kinds: Sequence[str], limit: int
+    ) -> dict[str, dict[str, int]]:
+        """Jobs of these kinds among the first `limit` due ones of each queue but these: queue to kind to how many."""
+        parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
+        found: dict[str, dict[str, int]] = {}
+        for queue, kind, count in self._connection.rows(unserved.unserved(), parameters):
+            found.setdefault(queue, {})[kind] = count
+        return found
 
     def installed_version(self) -> int | None:
         """The version of the queue's tables in this database, None without them."""

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from sa_jobqueue.queries import expired, held, schema, unknown
+from sa_jobqueue.queries import expired, held, schema, unknown, unserved
 from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
 
 BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
@@ -28,6 +28,7 @@ STATEMENTS: list[Callable[[], Any]] = [
     held.owners,
     schema.comment,
     unknown.unknown_kinds,
+    unserved.unserved,
 ]
 
 
