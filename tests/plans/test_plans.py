@@ -143,9 +143,14 @@ def test_rescue_goes_by_the_primary_key(loaded: Table) -> None:
 
 def test_a_lost_claim_is_found_among_the_running(loaded: Table) -> None:
     """Without ids the running jobs are read, and nothing else."""
-    plan = loaded.explain(settle.release_claim(), {"token": uuid.uuid4()})
-    assert plan.scanned == []
-    assert plan.indexes <= {PRIMARY, RUNNING_INDEX}
+    for statement, given in (
+        (settle.release_claim(), {}),
+        (settle.release_listed(), {"ids": loaded.running}),
+        (held.of_token(), {}),
+    ):
+        plan = loaded.explain(statement, {"token": uuid.uuid4(), **given})
+        assert plan.scanned == []
+        assert plan.indexes <= {PRIMARY, RUNNING_INDEX}
 
 
 def test_redrive_goes_by_the_primary_key(loaded: Table) -> None:
