@@ -23,8 +23,11 @@ LIMITS = {
     "statement_timeout": "1s",
     "lock_timeout": "500ms",
 }
+# A new connection asks the server about itself, in a transaction of a moment; what counts is what stays open.
 SESSIONS = text(
-    "SELECT pid, state, backend_xmin IS NOT NULL AS holds FROM pg_stat_activity"
+    "SELECT state, backend_xmin IS NOT NULL AS holds,"
+    " state LIKE '%in transaction%' AND clock_timestamp() - state_change > interval '200 ms' AS stays_open"
+    " FROM pg_stat_activity"
     " WHERE application_name LIKE 'sa_jobqueue %' AND datname = current_database()"
 )
 
@@ -71,7 +74,7 @@ class _Sampler:
                 sessions = connection.execute(SESSIONS).all()
                 self.looks += 1
                 self.most_sessions = max(self.most_sessions, len(sessions))
-                self.idle_in_transaction += sum("in transaction" in (one.state or "") for one in sessions)
+                self.idle_in_transaction += sum(one.stays_open or False for one in sessions)
                 self.holding_while_idle += sum(one.state == "idle" and one.holds for one in sessions)
 
 
