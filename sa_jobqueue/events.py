@@ -37,11 +37,16 @@ class RunnerStopping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerStopped:
-    """A runner is through; `handed_back` jobs were still running and will be run again by somebody."""
+    """A runner is through.
+
+    `handed_back` jobs were still running and are ready again; `left_to_leases` could not be written, or were not to be,
+    and come back when their leases are over.
+    """
 
     runner_id: str
     exit_code: int
     handed_back: int
+    left_to_leases: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

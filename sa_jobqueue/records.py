@@ -141,8 +141,8 @@ class Landing(StrEnum):
 class Settled(NamedTuple):
     """The store's answer to one `Settlement`; `status` is the job's status after a landing, else None.
 
-    `fault` tells why the database could not take the settlement as it was given: a landed one was written in a reduced
-    form, one that did not land was refused in that form as well.
+    `fault` tells why the database refused the settlement as it was given: a landed one was written in a reduced form,
+    one that did not land is to be tried again.
     """
 
     id: int

@@ -41,6 +41,7 @@ def _insert_pending_jobs(session: Session, flush: UOWTransaction, instances: Seq
         _refuse_deleted(session)
     if not (jobs := [obj for obj in session.new if isinstance(obj, Job)]):
         return
+    _refuse_one_way_relationships(jobs)
     ready, waiting = _split(session, jobs)
     if waiting:
         _refuse_cycles(session, waiting)
@@ -131,6 +132,23 @@ def _refuse_deleted(session: Session) -> None:
                 "session.expunge(job) takes the mark off; where a relationship to Job brought the deletion, keep "
                 "'delete' out of its cascade"
             )
+
+
+def _refuse_one_way_relationships(jobs: Iterable[Job]) -> None:
+    """The unit of work meets a job as a stored row, and writes nothing for what it holds: only the other side counts."""
+    one_way = [
+        relationship.key
+        for relationship in Job.__mapper__.relationships
+        if not relationship.viewonly and all(reverse.viewonly for reverse in relationship._reverse_property)  # noqa: SLF001  # nobody tells else
+    ]
+    for name in one_way:
+        for job in jobs:
+            if inspect(job).attrs[name].history.added:
+                raise EnqueueError(
+                    f"Job.{name} of {job!r} has members that would lose their foreign key, as the job is not stored yet "
+                    "and no relationship leads back to it: declare both sides with back_populates, or call "
+                    "session.flush() before you fill it"
+                )
 
 
 def _refuse_cycles(session: Session, waiting: list[Job]) -> None:

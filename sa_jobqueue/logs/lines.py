@@ -67,10 +67,15 @@ def _line(event: ev.Event) -> tuple[int, str]:
             )
         case ev.RunnerStopped():
             level = logging.WARNING if event.handed_back or event.exit_code else logging.INFO
-            handed_back = (
-                f", {_number(event.handed_back, 'running job')} handed back" if event.handed_back else ""
+            rest = "".join(
+                f", {_number(count, 'running job')} {fate}"
+                for count, fate in (
+                    (event.handed_back, "handed back"),
+                    (event.left_to_leases, "left to the end of the lease"),
+                )
+                if count
             )
-            return level, f"runner {event.runner_id} stopped with code {event.exit_code}{handed_back}"
+            return level, f"runner {event.runner_id} stopped with code {event.exit_code}{rest}"
         case ev.JobsClaimed():
             return logging.DEBUG, (
                 f"claimed {_number(event.count, 'job')} ({_counts(event.queues, ' ')}) in {format_duration(event.duration)}"

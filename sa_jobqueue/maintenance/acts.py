@@ -48,6 +48,7 @@ class Maintenance:
         self._runner_id = runner_id
         self._subscribers = subscribers
         self._unknown: dict[str, int] = {}
+        self._passed = 0
 
     @staticmethod
     def duties(*, rescue_interval: timedelta) -> tuple[Duty, ...]:
@@ -72,7 +73,14 @@ class Maintenance:
                 raise LookupError(f"no such duty: {name!r}")
 
     def _rescue(self) -> bool:
-        leases = self._store.expired_leases(lease=self._lease, margin=self._margin, limit=RESCUE_LIMIT)
+        """One page of a sweep; whether another follows.
+
+        What could not be taken (locked, or refused by the database) stays in the list: the next page begins behind
+        it, so that it hides nobody, and the sweep after this one tries it again.
+        """
+        leases = self._store.expired_leases(
+            lease=self._lease, margin=self._margin, limit=RESCUE_LIMIT, passed=self._passed
+        )
         rescued = self._store.rescue([(lease, self._backoff(lease)) for lease in leases], margin=self._margin)
         for job in rescued:
             self._subscribers.emit(
@@ -85,8 +93,9 @@ class Maintenance:
                     leased_by=job.leased_by,
                 )
             )
-        # A full batch of which nothing could be taken is somebody's lock: going on at once would only spin on it.
-        return bool(rescued) and len(leases) >= RESCUE_LIMIT
+        more = len(leases) >= RESCUE_LIMIT
+        self._passed = self._passed + len(leases) - len(rescued) if more else 0
+        return more
 
     def _backoff(self, lease: ExpiredLease) -> timedelta:
         """The handler's own backoff; a policy that gives up after an error of the job's is not asked to judge ours."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @cache
 def expired() -> Executable:
-    """Leases past by more than `margin`, the longest past first, at most `amount`.
+    """Leases past by more than `margin`, the longest past first, at most `amount` after the first `passed`.
 
     None within one `lease` of the server's start: the runners must be given the time to come back and renew.
     """
@@ -39,6 +39,7 @@ def expired() -> Executable:
             jobs.c.lease_until < moment() - interval("margin"),
             started < moment() - interval("lease"),
         )
-        .order_by(jobs.c.lease_until)
+        .order_by(jobs.c.lease_until, jobs.c.id)
+        .offset(cast(bindparam("passed", type_=Integer), Integer))
         .limit(cast(bindparam("amount", type_=Integer), Integer))
     )

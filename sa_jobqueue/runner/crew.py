@@ -212,7 +212,8 @@ class Crew:
         self.book.wait_until_empty(grace_ends)
         left = self._give_up_running(hand_back=hand_back)
         last = time.monotonic() + LAST_WRITES
-        written = self.book.wait_until_empty(last)
+        self.book.wait_until_empty(last)
+        unwritten = len(self.book)
         self.book.close()
         self.settler.post(settle.StopSettling(until=last))
         self.keeper.post(leases.StopKeeping())
@@ -222,9 +223,14 @@ class Crew:
         if not left:
             self.executor.join(gone - time.monotonic())
         self._engine.dispose()
-        code = FAULT if ending.fault is not None else GRACE_PASSED if left or not written else STOPPED
+        code = FAULT if ending.fault is not None else GRACE_PASSED if left or unwritten else STOPPED
         self.subscribers.emit(
-            RunnerStopped(runner_id=self.runner_id, exit_code=code, handed_back=left if hand_back else 0)
+            RunnerStopped(
+                runner_id=self.runner_id,
+                exit_code=code,
+                handed_back=max(0, left - unwritten) if hand_back else 0,
+                left_to_leases=unwritten if hand_back else left + unwritten,
+            )
         )
         return code
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Runner:
     """Runs the handlers of a registry on the jobs of some queues, in threads of this process.
 
-    Holds four connections of its own to `database`, opened when it starts; an Engine lends its URL, never its pool.
+    Holds up to four connections of its own to `database`; an Engine lends its URL, never its pool.
     `run()` blocks; `start()` and `stop()` embed it in a host, as does `with Runner(...):`. A stopped runner may be
     started again.
     """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
+    DateTime,
     Integer,
     SmallInteger,
     Text,
@@ -25,15 +26,22 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from sa_jobqueue.sql import array, interval, moment, number, status
+from sa_jobqueue.sql import array, interval, keys, moment, number, status, word
+from sa_jobqueue.statements.parts import one_more_start
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import SelectBase, Update
+    from sqlalchemy import ColumnElement, Select, SelectBase, Update
+
+#: What Python can hold in every time zone; PostgreSQL knows infinity and years BC as well.
+_EARLIEST, _LATEST = "0001-01-02T00:00:00Z", "9999-12-30T00:00:00Z"
 
 
-def _chosen() -> SelectBase:
-    """The ids to take: at most a queue's quota from each queue, by priority, due time and id; no more rows are locked."""
+def _chosen(*, locked: bool) -> Select[Any]:
+    """What is next: at most a queue's quota from each queue, by priority, due time and id.
+
+    Locked, the ids alone, and no more rows are locked than these; else queue and id.
+    """
     wanted = (
         func.unnest(array("queues", Text), array("quotas", Integer))
         .table_valued(column("queue", Text), column("quota", Integer))
@@ -45,7 +53,7 @@ def _chosen() -> SelectBase:
         .render_derived(name="level")
     )
     job = jobs.alias("job")
-    due = (
+    head = (
         select(job.c.id)
         .where(
             job.c.status == status(JobStatus.READY),
@@ -56,10 +64,9 @@ def _chosen() -> SelectBase:
         )
         .order_by(job.c.run_at, job.c.id)
         .limit(wanted.c.quota)
-        .with_for_update(skip_locked=True)
         .correlate(wanted, level)
-        .lateral("due")
     )
+    due = (head.with_for_update(skip_locked=True) if locked else head).lateral("due")
     # The series is scanned upwards, and with it the priorities: the plan test holds that.
     taken = (
         select(due.c.id)
@@ -68,7 +75,18 @@ def _chosen() -> SelectBase:
         .correlate(wanted)
         .lateral("taken")
     )
-    return select(taken.c.id).select_from(wanted.join(taken, true()))
+    columns = (taken.c.id,) if locked else (wanted.c.queue, taken.c.id)
+    return select(*columns).select_from(wanted.join(taken, true()))
+
+
+@cache
+def candidates() -> Select[Any]:
+    """Queue and id of the due jobs that a claim would come to, in its order, without a lock.
+
+    Parameters: `queues` and `quotas` (parallel arrays), `kinds`.
+    """
+    schema_in_use()
+    return _chosen(locked=False)
 
 
 @cache
@@ -79,15 +97,31 @@ def claim() -> Update:
     A job whose `expires_at` is past is claimed as well and says so: the runner then aborts it under its token.
     """
     schema_in_use()
-    started = jobs.c.attempts + number(1)
+    return _take(_chosen(locked=True))
+
+
+@cache
+def claim_listed() -> Update:
+    """Takes those of `ids` that are still ready and due. Parameters: `ids`, `token`, `lease`, `runner`."""
+    schema_in_use()
+    job = jobs.alias("job")
+    # Ready, said without its name: that would bring the large partial index in, where the ids are few.
+    ready = (job.c.lease_token.is_(None), job.c.finished_at.is_(None), job.c.run_at <= moment())
+    return _take(
+        select(job.c.id)
+        .where(job.c.id == any_(keys("ids", BigInteger)), *ready)
+        .order_by(job.c.id)
+        .with_for_update(skip_locked=True)
+    )
+
+
+def _take(ids: SelectBase) -> Update:
     return (
         update(jobs)
-        .where(
-            jobs.c.id == any_(func.ARRAY(_chosen().scalar_subquery(), type_=ARRAY(BigInteger, dimensions=1)))
-        )
+        .where(jobs.c.id == any_(func.ARRAY(ids.scalar_subquery(), type_=ARRAY(BigInteger, dimensions=1))))
         .values(
             status=status(JobStatus.RUNNING),
-            attempts=started,
+            attempts=one_more_start(),
             lease_token=cast(bindparam("token", type_=Uuid), Uuid),
             lease_until=moment() + interval("lease"),
             leased_by=cast(bindparam("runner", type_=Text), Text),
@@ -103,9 +137,15 @@ def claim() -> Update:
             jobs.c.attempts,
             jobs.c.returned,
             jobs.c.max_attempts,
-            jobs.c.run_at,
-            jobs.c.created_at,
+            _readable(jobs.c.run_at).label("run_at"),
+            _readable(jobs.c.created_at).label("created_at"),
             jobs.c.idempotency_key,
             func.coalesce(jobs.c.expires_at <= moment(), false()).label("expired"),
         )
     )
+
+
+def _readable(moment: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A time that no driver stumbles over: one odd row in the answer would cost every job of the claim an attempt."""
+    earliest, latest = (cast(word(text), DateTime(timezone=True)) for text in (_EARLIEST, _LATEST))
+    return func.greatest(func.least(moment, latest), earliest)

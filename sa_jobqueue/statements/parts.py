@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.sql import array, keys, moment, number, status, word
-from sa_jobqueue.states import JobStatus
+from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,7 @@ MAX_TEXT_BYTES = 4096
 MAX_RESULT_BYTES = 64 * 1024
 
 _UTF8_LONGEST = 4
+_LARGEST_INTEGER = 2**31 - 1
 _ISO_UTC = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 
 
@@ -85,6 +86,16 @@ def exhausted(returned: ColumnElement[int] | None = None) -> ColumnElement[bool]
     return jobs.c.attempts - (jobs.c.returned if returned is None else returned) >= jobs.c.max_attempts
 
 
+def one_more_start() -> ColumnElement[int]:
+    """`attempts` raised by one, within what the column holds."""
+    return func.least(jobs.c.attempts, number(_LARGEST_INTEGER - 1)) + number(1)
+
+
+def one_more_returned() -> ColumnElement[int]:
+    """`returned` raised by one, never above `attempts`, whatever other SQL wrote there."""
+    return func.least(jobs.c.returned, jobs.c.attempts - number(1)) + number(1)
+
+
 def key_released() -> ColumnElement[Any]:
     """The unique key once the job is finished: scope `unfinished` lets it go, scope `row` keeps it."""
     return case((jobs.c.key_scope == word("unfinished"), null()), else_=jobs.c.unique_key)
@@ -126,9 +137,14 @@ def cut(text: ColumnElement[Any]) -> ColumnElement[Any]:
     )
 
 
-def failure(error: ColumnElement[Any]) -> Values:
-    """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone."""
+def failure(error: ColumnElement[Any], verb: Verb) -> Values:
+    """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone.
+
+    The entry names the verb, so that the loss of a runner is told apart from a failure without reading texts.
+    """
+    # What other SQL put there may be no list: a list begins then, for nothing that is in a row may stop its write.
     kept = case(
+        (func.jsonb_typeof(jobs.c.errors) != word("array"), func.jsonb_build_array(type_=JSONB)),
         (
             func.jsonb_array_length(jobs.c.errors) >= number(KEPT_ERRORS),
             jobs.c.errors.op("-", return_type=JSONB())(number(0)),
@@ -138,7 +154,11 @@ def failure(error: ColumnElement[Any]) -> Values:
     # The time as text in UTC: as timestamptz it would be written in the time zone of the session.
     at = func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
     entry = func.jsonb_build_object(
-        word("attempt"), jobs.c.attempts, word("at"), at, word("error"), cut(error), type_=JSONB
+        *(word("attempt"), jobs.c.attempts),
+        *(word("at"), at),
+        *(word("verb"), word(verb)),
+        *(word("error"), cut(error)),
+        type_=JSONB,
     )
     return {
         "last_error": func.coalesce(cut(error), jobs.c.last_error),

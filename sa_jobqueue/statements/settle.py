@@ -22,6 +22,7 @@ from sa_jobqueue.statements.parts import (
     held,
     key_released,
     lease_ended,
+    one_more_returned,
     requested,
     rest,
 )
@@ -85,7 +86,7 @@ def retry() -> Update:
         mine,
         {
             **rest(dead_when=exhausted(), ready_at=_later(mine.c.delay), reason=word("exhausted")),
-            **failure(mine.c.error_text),
+            **failure(mine.c.error_text, Verb.RETRY),
         },
     )
 
@@ -99,7 +100,7 @@ def snooze() -> Update:
         mine,
         {
             **rest(dead_when=None, ready_at=_later(mine.c.delay), reason=null()),
-            "returned": jobs.c.returned + number(1),
+            "returned": one_more_returned(),
         },
     )
 
@@ -112,7 +113,7 @@ def release() -> Update:
         held(),
         {
             **rest(dead_when=None, ready_at=None, reason=null()),
-            "returned": jobs.c.returned + number(1),
+            "returned": one_more_returned(),
         },
     )
 
@@ -132,7 +133,7 @@ def discard() -> Update:
             "reason": case((asked, word("cancelled")), else_=reason),
             "finished_at": moment(),
             "unique_key": key_released(),
-            **failure(mine.c.error_text),
+            **failure(mine.c.error_text, Verb.DISCARD),
         },
     )
 
@@ -173,9 +174,7 @@ def release_claim() -> Update:
         .cte("held")
         .prefix_with("MATERIALIZED")
     )
-    returned = case(
-        (jobs.c.returned < jobs.c.max_attempts, jobs.c.returned + number(1)), else_=jobs.c.returned
-    )
+    returned = case((jobs.c.returned < jobs.c.max_attempts, one_more_returned()), else_=jobs.c.returned)
     return (
         update(jobs)
         .where(jobs.c.id == mine.c.id)

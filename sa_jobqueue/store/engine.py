@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from sa_jobqueue.errors import PayloadError
+from sa_jobqueue.errors import ConfigurationError, PayloadError
+from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -20,7 +21,11 @@ _DECODE = JSONDecoder().raw_decode
 
 
 def runner_engine(url: URL, runner_id: str) -> Engine:
-    """Connections for the loops alone: no pool, for each loop keeps one for as long as it lives."""
+    """Connections for the loops alone: no pool, for each loop keeps one for as long as it lives.
+
+    The URL's query has the last word on all settings but the encoding. Raises ConfigurationError when its
+    `prepare_threshold` is neither a number nor `none`.
+    """
     arguments: dict[str, Any] = {
         "application_name": f"sa_jobqueue {runner_id}"[:63],
         # A network that swallows packets must not look like a patient server.
@@ -34,7 +39,27 @@ def runner_engine(url: URL, runner_id: str) -> Engine:
         url,
         poolclass=NullPool,
         json_deserializer=_read_jsonb,
-        connect_args={k: v for k, v in arguments.items() if k not in url.query},
+        connect_args={
+            **{name: value for name, value in arguments.items() if name not in url.query},
+            **_prepare_threshold(url),
+            # Payloads are read as UTF-8 and errors may hold any character, whatever the database is encoded in.
+            "client_encoding": "utf8",
+        },
+    )
+
+
+def _prepare_threshold(url: URL) -> dict[str, int | None]:
+    """The driver wants a number where a URL has text."""
+    given = url.query.get(PREPARE_THRESHOLD)
+    if given is None:
+        return {}
+    if isinstance(given, str) and given.isdecimal():
+        return {PREPARE_THRESHOLD: int(given)}
+    if isinstance(given, str) and given.lower() == "none":
+        return {PREPARE_THRESHOLD: None}
+    raise ConfigurationError(
+        f"the database URL says prepare_threshold={given}: write a number of uses after which a statement is prepared, "
+        "or none; without it statements are prepared unless a pooler is in between"
     )
 
 

@@ -11,14 +11,16 @@ from sa_jobqueue.errors import SchemaVersionError
 from sa_jobqueue.models import SCHEMA_VERSION, schema_in_use
 from sa_jobqueue.queries import expired, schema, unknown
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
-from sa_jobqueue.statements import claim, renew, rescue, settle
+from sa_jobqueue.statements import renew, rescue, settle
 from sa_jobqueue.states import Verb
+from sa_jobqueue.store.claiming import claim_rows
 from sa_jobqueue.store.own_connection import OwnConnection
+from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.reconcile import STATUSES, misses
 from sa_jobqueue.store.settling import settle_all
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -51,22 +53,15 @@ class Store:
         """Take due jobs of these kinds: from each queue at most its quota, by priority, due time and id.
 
         The answer goes by the order of `quotas`, then priority, due time, id. `token` must be fresh for every call,
-        also after a call whose answer was lost: hand that one's token to `release_claim`.
+        also after a call whose answer was lost: hand that one's token to `release_claim`. Jobs that the database lets
+        nobody claim are passed over, up to a hundred at the head of each queue; when nothing but these is there, its
+        error is raised.
         """
         wanted = {queue: quota for queue, quota in quotas.items() if quota > 0}
         if not wanted or not kinds:
             return []
-        rows = self._connection.rows(
-            claim.claim(),
-            {
-                "queues": list(wanted),
-                "quotas": list(wanted.values()),
-                "kinds": list(kinds),
-                "token": token,
-                "lease": lease,
-                "runner": self.name if leased_by is None else leased_by,
-            },
-        )
+        runner = self.name if leased_by is None else leased_by
+        rows = claim_rows(self._connection, wanted, kinds, {"token": token, "lease": lease, "runner": runner})
         claimed = [ClaimedJob(row[0], token, *row[1:]) for row in rows]
         ranks = {queue: rank for rank, queue in enumerate(wanted)}
 
@@ -86,28 +81,26 @@ class Store:
     def renew(self, held: Sequence[tuple[int, UUID]], *, lease: timedelta) -> list[Renewed]:
         """Extend leases in one statement, answers in the order of `held`.
 
-        Brings an expired lease back that nobody took. Landings: landed, busy, lost, gone.
+        Brings an expired lease back that nobody took. Landings: landed, busy, lost, gone. A row whose renewal the
+        database refuses is busy as well, and holds back no other.
         """
-        if not held:
-            return []
-        parameters = {
-            "ids": [job_id for job_id, _ in held],
-            "tokens": [token for _, token in held],
-            "lease": lease,
-        }
-        landed = dict(map(tuple, self._connection.rows(renew.renew(), parameters)))
-        if len(landed) == len(held):
-            return [
-                Renewed(job_id, token, Landing.LANDED, landed[position])
-                for position, (job_id, token) in enumerate(held, 1)
-            ]
-        missed = [pair for position, pair in enumerate(held, 1) if position not in landed]
-        missing = misses(self._connection, missed, verb=Verb.RENEW)
+
+        def write(piece: Sequence[tuple[int, UUID]]) -> Iterable[tuple[int, bool]]:
+            parameters = {
+                "ids": [job_id for job_id, _ in piece],
+                "tokens": [token for _, token in piece],
+                "lease": lease,
+            }
+            return map(tuple, self._connection.rows(renew.renew(), parameters))
+
+        landed = write_in_pieces(write, held).landed
+        missed = [pair for place, pair in enumerate(held) if place not in landed]
+        missing = misses(self._connection, missed, verb=Verb.RENEW) if missed else {}
         return [
-            Renewed(job_id, token, Landing.LANDED, landed[position])
-            if position in landed
+            Renewed(job_id, token, Landing.LANDED, landed[place])
+            if place in landed
             else Renewed(job_id, token, missing[job_id, token].landing)
-            for position, (job_id, token) in enumerate(held, 1)
+            for place, (job_id, token) in enumerate(held)
         ]
 
     def settle(self, settlements: Sequence[Settlement], *, again: bool = False) -> list[Settled]:
@@ -115,35 +108,41 @@ class Store:
 
         `again` says that these were sent before and the answer was lost: a write of the same token that has landed
         since then counts as this one, if it was a completion for a completion or another verb for another verb.
-        A settlement that the database can't take (a text that it can't store) does not hold back its neighbours: it is
-        written in a reduced form and says so in `fault`.
+        A settlement that the database refuses (a text that it can't store, somebody's trigger) does not hold back its
+        neighbours: it is written in a reduced form, or else told busy, and says why in `fault`.
         """
         return settle_all(self._connection, settlements, again=again)
 
-    def expired_leases(self, *, lease: timedelta, margin: timedelta, limit: int) -> list[ExpiredLease]:
-        """Running jobs whose lease is past by more than `margin`, the longest past first.
+    def expired_leases(
+        self, *, lease: timedelta, margin: timedelta, limit: int, passed: int = 0
+    ) -> list[ExpiredLease]:
+        """Running jobs whose lease is past by more than `margin`, the longest past first, without the first `passed`.
 
         None within one `lease` of the server's start.
         """
-        rows = self._connection.rows(expired.expired(), {"lease": lease, "margin": margin, "amount": limit})
+        parameters = {"lease": lease, "margin": margin, "amount": limit, "passed": passed}
+        rows = self._connection.rows(expired.expired(), parameters)
         return [ExpiredLease(*row) for row in rows]
 
     def rescue(self, leases: Sequence[tuple[ExpiredLease, timedelta]], *, margin: timedelta) -> list[Rescued]:
-        """Take jobs back from lost runners, each due again after its delay; answers for those that were taken."""
-        if not leases:
-            return []
-        rows = self._connection.rows(
-            rescue.rescue(),
-            {
-                "ids": [lease.id for lease, _ in leases],
-                "tokens": [lease.token for lease, _ in leases],
-                "delays": [delay for _, delay in leases],
+        """Take jobs back from lost runners, each due again after its delay; answers for those that were taken.
+
+        Left out are jobs that somebody else took or renewed, that are locked, or whose rescue the database refuses.
+        """
+
+        def write(piece: Sequence[tuple[ExpiredLease, timedelta]]) -> Iterable[tuple[int, tuple[int, str]]]:
+            parameters = {
+                "ids": [lease.id for lease, _ in piece],
+                "tokens": [lease.token for lease, _ in piece],
+                "delays": [delay for _, delay in piece],
                 "margin": margin,
-            },
-        )
+            }
+            rows = self._connection.rows(rescue.rescue(), parameters)
+            return ((position, (attempts, status)) for position, attempts, status in rows)
+
         rescued = []
-        for position, attempts, status in sorted(rows):
-            lease = leases[position - 1][0]
+        for place, (attempts, status) in sorted(write_in_pieces(write, leases).landed.items()):
+            lease = leases[place][0]
             rescued.append(
                 Rescued(lease.id, lease.kind, lease.queue, attempts, STATUSES[status], lease.leased_by)
             )

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.queries.session import backend_pid
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection, Engine, Executable
 
 _READ_COMMITTED = "READ COMMITTED"
+#: The driver's setting for prepared statements, and its name in a URL, which then has the last word.
+PREPARE_THRESHOLD = "prepare_threshold"
 
 
 class OwnConnection:
@@ -39,7 +43,21 @@ class OwnConnection:
         self._autocommit = connection.default_isolation_level == _READ_COMMITTED
         level = "AUTOCOMMIT" if self._autocommit else _READ_COMMITTED
         self._connection = connection.execution_options(isolation_level=level)
+        if PREPARE_THRESHOLD not in self._engine.url.query:
+            self._judge_prepared_statements(self._connection)
         return self._connection
+
+    def _judge_prepared_statements(self, connection: Connection) -> None:
+        """Prepared statements only where the process that answers is the one that we connected to.
+
+        They save a fifth of a claim and its settlement. A transaction pooler hands each statement to another session,
+        where the name is unknown or, worse, another client's statement; such a pooler introduces itself with a process
+        number of its own.
+        """
+        ((pid,),) = self.rows(backend_pid())
+        driver_connection: Any = connection.connection.driver_connection
+        if driver_connection.info.backend_pid != pid:
+            driver_connection.prepare_threshold = None
 
     def reset(self) -> None:
         """Drop the connection without a word to the server; the next call opens another one."""

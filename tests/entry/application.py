@@ -43,3 +43,27 @@ class Ticket(Base):
     title: Mapped[str]
     job_id: Mapped[int | None] = mapped_column(ForeignKey(Job.__table__.c.id))
     job: Mapped[Job | None] = relationship(Job)
+
+
+class Comment(Base):
+    """Known to its job from both sides."""
+
+    __tablename__ = "comments"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int | None] = mapped_column(ForeignKey(Job.__table__.c.id))
+    job: Mapped[Job | None] = relationship(Job, back_populates="comments")
+
+
+class Review(Base):
+    """Known to its job from the job's side only."""
+
+    __tablename__ = "reviews"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int | None] = mapped_column(ForeignKey(Job.__table__.c.id))
+
+
+# As an application may: the class is not its own, the relationships are.
+Job.comments = relationship(Comment, back_populates="job")  # type: ignore[attr-defined]
+Job.reviews = relationship(Review)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from sa_jobqueue import Enqueued, EnqueueError, Job, enqueue, ref
 from sa_jobqueue.entry import adoption
-from tests.entry.application import Document, Ticket
+from tests.entry.application import Comment, Document, Review, Ticket
 from tests.entry.conftest import Client
 from tests.entry.counting import rows, statements
 
@@ -82,6 +83,42 @@ def test_a_collection_of_jobs_holds_each_job_once(application: Engine, session: 
     session.commit()
     assert sorted(job.id for job in document.jobs) == rows(application, "id")
     assert len(rows(application, "id")) == 3
+
+
+@pytest.mark.parametrize("holder", ["none", "stored", "loaded"])
+def test_what_a_new_job_holds_over_a_relationship_of_two_sides(
+    holder: str, application: Engine, session: Session
+) -> None:
+    """The other side writes the foreign key, to the job's own row or to that of the holder of its key."""
+    if holder != "none":
+        with Session(application) as other, other.begin():
+            other.add(enqueue("k", idempotency_key="x"))
+    kept = session.scalars(select(Job)).all() if holder == "loaded" else []
+    job: Any = enqueue("k", idempotency_key="x")
+    job.comments.append(comment := Comment())
+    session.add(job)
+    session.commit()
+    assert [comment.job_id] == rows(application, "id")
+    assert comment.job
+    assert comment.job.comments == [comment]
+    assert comment.job is (kept[0] if kept else job)
+
+
+def test_what_a_new_job_holds_over_a_relationship_of_one_side_is_refused(
+    application: Engine, session: Session
+) -> None:
+    """Its foreign key would be lost in silence, as the unit of work meets a job that is stored already."""
+    job: Any = enqueue("k")
+    job.reviews.append(review := Review())
+    session.add(job)
+    with statements(application) as seen, pytest.raises(EnqueueError, match=r"Job\.reviews.*back_populates"):
+        session.flush()
+    assert seen == []
+    job.reviews.remove(review)
+    session.flush()
+    job.reviews.append(review)
+    session.commit()
+    assert [review.job_id] == rows(application, "id")
 
 
 def test_a_payload_names_a_row_of_the_same_flush(client: Client, application: Engine) -> None:

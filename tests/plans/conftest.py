@@ -74,9 +74,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A database to plan on. `running` are ids that TOKEN holds, `dead` ids of dead jobs."""
+    """A database to plan on. `running` are ids that TOKEN holds, `dead` and `ready` ids of dead and of due jobs."""
 
     url: str
+    ready: list[int]
     running: list[int]
     dead: list[int]
 
@@ -150,7 +151,7 @@ def _table(url: str) -> Table:
     with connect(url) as connection:
 
         def newest(status: str) -> list[int]:
-            query = "SELECT id FROM jobqueue_jobs WHERE status = %s ORDER BY id DESC LIMIT 100"
+            query = "SELECT id FROM jobqueue_jobs WHERE status = %s AND run_at <= now() ORDER BY id DESC LIMIT 100"
             return [row[0] for row in connection.execute(query, [status])]
 
-        return Table(url, running=newest("running"), dead=newest("dead"))
+        return Table(url, ready=newest("ready"), running=newest("running"), dead=newest("dead"))

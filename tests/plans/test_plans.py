@@ -72,6 +72,20 @@ def test_claim_of_a_scheduled_queue_is_as_cheap_as_of_an_empty_one(loaded: Table
     assert scheduled.buffers <= empty.buffers + 10
 
 
+def test_claiming_by_id_goes_by_the_primary_key(loaded: Table) -> None:
+    """Around a row that nobody can claim the others are taken one by one: what lies in the table costs nothing."""
+    given = {"queues": list(ALL_QUEUES), "quotas": list(ALL_QUEUES.values()), "kinds": ["test"]}
+    plan = loaded.explain(claim.candidates(), given)
+    assert plan.scanned == []
+    assert plan.indexes == {READY_INDEX}
+    assert plan.root["Actual Rows"] == sum(ALL_QUEUES.values())
+    terms = {"token": uuid.uuid4(), "lease": MINUTE, "runner": "planner"}
+    plan = loaded.explain(claim.claim_listed(), {"ids": loaded.ready, **terms})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 100
+
+
 @pytest.mark.parametrize("verb", list(settle.SETTLING))
 def test_settling_goes_by_the_primary_key(loaded: Table, small: Table, verb: Verb) -> None:
     """A batch of outcomes finds its rows by id; the small index of running jobs would be read once for each."""
@@ -108,7 +122,8 @@ def test_owners_are_read_by_the_primary_key(loaded: Table) -> None:
 
 def test_a_sweep_with_nothing_to_do_is_cheap(loaded: Table) -> None:
     """Every runner looks for expired leases all the time: with none it reads a corner of the running index."""
-    plan = loaded.explain(expired.expired(), {"lease": timedelta(0), "margin": timedelta(0), "amount": 100})
+    parameters = {"lease": timedelta(0), "margin": timedelta(0), "amount": 100, "passed": 0}
+    plan = loaded.explain(expired.expired(), parameters)
     assert plan.scanned == []
     assert plan.indexes == {RUNNING_INDEX}
     assert plan.root["Actual Rows"] == 0

@@ -121,7 +121,9 @@ class FakeStore:
             answers |= {key: Settled(*key, Landing.LANDED, status) for key, status in landed.items()}
         return [answers[one.id, one.token] for one in settlements]
 
-    def expired_leases(self, *, lease: timedelta, margin: timedelta, limit: int) -> list[ExpiredLease]:
+    def expired_leases(
+        self, *, lease: timedelta, margin: timedelta, limit: int, passed: int
+    ) -> list[ExpiredLease]:
         def land() -> list[ExpiredLease]:
             rows = self._database.expired(lease.total_seconds(), margin.total_seconds())
             return [
@@ -138,7 +140,7 @@ class FakeStore:
                 for row in rows
             ]
 
-        return self._statement(land)[:limit]
+        return self._statement(land)[passed : passed + limit]
 
     def rescue(self, leases: Sequence[tuple[ExpiredLease, timedelta]], *, margin: timedelta) -> list[Rescued]:
         if not leases:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import Engine, func, select
+import pytest
+from sqlalchemy import Engine, func, select, text
+from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.statements import claim
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
-from tests.support.jobs import MINUTE, add_job, keyed, read_job, server_time
+from sa_jobqueue.store.trouble import nothing_landed
+from tests.support.jobs import MINUTE, add_job, keyed, read_job, refuse, server_time
 
 HOUR = timedelta(hours=1)
 
@@ -209,3 +212,66 @@ def test_three_runners_drain_a_queue(engine: Engine) -> None:
         rows = connection.execute(select(jobs.c.status, jobs.c.attempts)).all()
     assert set(rows) == {("done", 1)}
     assert len(rows) == len(done) == 300
+
+
+def test_a_row_that_nobody_can_claim_is_passed_over(engine: Engine, store: Store, token: UUID) -> None:
+    """Somebody's trigger stops the head of one queue: what is behind it and other queues get their full quotas."""
+    ids = [add_job(engine) for _ in range(6)]
+    others = [add_job(engine, queue="other") for _ in range(3)]
+    refuse(engine, ids[0], "RAISE 'no'")
+    claimed = store.claim(token=token, quotas={"default": 3, "other": 2}, kinds=["test"], lease=MINUTE)
+    assert [job.id for job in claimed] == [*ids[1:4], *others[:2]]
+    assert {job.token for job in claimed} == {read_job(engine, ids[1]).lease_token} == {token}
+    assert (read_job(engine, ids[0]).status, read_job(engine, ids[0]).attempts) == ("ready", 0)
+    assert claim_ids(store, {"default": 9}) == ids[4:]
+
+
+def test_when_nothing_can_be_claimed_the_reason_is_told(engine: Engine, store: Store) -> None:
+    """A queue that stands still for a row's sake must not look empty: the database's own error is raised."""
+    job_id = add_job(engine)
+    refuse(engine, job_id, "RAISE 'no' USING ERRCODE = 'JQ001'")
+    with pytest.raises(DBAPIError, match="no") as caught:
+        claim_ids(store, {"default": 3})
+    assert nothing_landed(caught.value)
+    assert read_job(engine, job_id).status == "ready"
+
+
+def test_what_was_claimed_around_a_row_is_answered_whatever_comes_then(engine: Engine, store: Store) -> None:
+    """The disk is full in the middle: jobs that are ours already are told, not left to their leases."""
+    ids = [add_job(engine) for _ in range(4)]
+    full = f"IF new.id = {ids[3]} THEN RAISE 'full' USING ERRCODE = '53100'"
+    refuse(engine, ids[0], f"RAISE 'no'; END IF; {full}")
+    assert claim_ids(store, {"default": 4}) == ids[1:2]
+    assert [read_job(engine, job_id).status for job_id in ids] == ["ready", "running", "ready", "ready"]
+
+
+def test_attempts_at_their_limit(engine: Engine, store: Store, token: UUID) -> None:
+    """The largest number that the column holds stops neither the claim nor what follows it."""
+    most = 2**31 - 1
+    first = add_job(engine, attempts=most, returned=most, max_attempts=1)
+    neighbour = add_job(engine)
+    claimed = store.claim(token=token, quotas={"default": 5}, kinds=["test"], lease=MINUTE)
+    assert {job.id: job.attempts for job in claimed} == {first: most, neighbour: 1}
+    settled = store.settle([Settlement(job.id, token, Verb.RELEASE) for job in claimed])
+    assert [(answer.landing, answer.fault) for answer in settled] == [(Landing.LANDED, None)] * 2
+    assert read_job(engine, first).returned == most
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland", "America/Los_Angeles"])
+@pytest.mark.parametrize("odd", ["-infinity", "0044-03-15 BC", "0001-01-01T00:00:00Z"])
+def test_times_that_python_can_not_hold(engine: Engine, store: Store, odd: str, zone: str) -> None:
+    """Infinity and years BC are valid in PostgreSQL: such a job is claimed with its neighbours, its times clamped."""
+    ids = [add_job(engine) for _ in range(3)]
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {engine.url.database} SET timezone TO '{zone}'")
+        connection.execute(
+            text(
+                "UPDATE jobqueue_jobs SET run_at = cast(:odd AS timestamptz), created_at = 'infinity' WHERE id = :id"
+            ),
+            {"odd": odd, "id": ids[1]},
+        )
+    engine.dispose()
+    claimed = store.claim(token=uuid4(), quotas={"default": 5}, kinds=["test"], lease=MINUTE)
+    assert [job.id for job in claimed] == [ids[1], ids[0], ids[2]]
+    assert claimed[0].run_at.astimezone(UTC).year == 1
+    assert claimed[0].created_at.astimezone(UTC).year == 9999

@@ -6,14 +6,15 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import Connection, Engine, Row, func, select, update
+from sqlalchemy import Connection, Engine, Row, func, select, text, update
+from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.statements import renew, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
-from tests.support.jobs import MINUTE, add_running, change, read_job
+from tests.support.jobs import MINUTE, add_running, change, read_job, refuse
 
 HOUR = timedelta(hours=1)
 SETTLING = list(settle.SETTLING)
@@ -156,6 +157,58 @@ def test_a_bad_row_does_not_hold_back_its_neighbours(
         assert "could not be stored" in read_job(engine, ids[4]).last_error
 
 
+@pytest.mark.parametrize("sqlstate", ["P0001", "JQ001", "42501", "40001", "55000", "XX000"])
+def test_whatever_refuses_one_outcome_holds_back_no_other(
+    engine: Engine, store: Store, token: UUID, sqlstate: str
+) -> None:
+    """A trigger chooses its SQLSTATE itself: its row stays ours and tells it, all others land in the same call."""
+    ids = [add_running(engine, token) for _ in range(30)]
+    refuse(engine, ids[7], f"RAISE 'no' USING ERRCODE = '{sqlstate}'", when="new.status = 'done'")
+    settled = store.settle([Settlement(job_id, token, Verb.COMPLETE) for job_id in ids])
+    assert [place for place, answer in enumerate(settled) if answer.landing is not Landing.LANDED] == [7]
+    assert settled[7].landing is Landing.BUSY
+    assert settled[7].fault is not None
+    assert settled[7].fault.endswith(f"SQLSTATE {sqlstate}")
+    assert read_job(engine, ids[7]).status == "running"
+
+
+def test_a_row_that_takes_too_long_holds_back_no_other(engine: Engine, store: Store, token: UUID) -> None:
+    """The statement_timeout that ends the batch is the slow row's alone, and its details are kept for the next try."""
+    ids = [add_running(engine, token) for _ in range(5)]
+    refuse(engine, ids[2], "PERFORM pg_sleep(60)", when="new.status = 'done'")
+    store._connection.rows(text("SELECT set_config('statement_timeout', '100ms', false)"))
+    batch = [Settlement(job_id, token, Verb.COMPLETE, result="7") for job_id in ids]
+    settled = store.settle(batch)
+    assert [place for place, answer in enumerate(settled) if answer.landing is not Landing.LANDED] == [2]
+    assert (settled[2].landing, settled[2].fault) == (Landing.BUSY, "QueryCanceled, SQLSTATE 57014")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER refuse ON jobqueue_jobs")
+    assert store.settle([batch[2]])[0].landing is Landing.LANDED
+    assert read_job(engine, ids[2]).result == 7
+
+
+@pytest.mark.parametrize("sqlstate", ["25006", "53100"])
+def test_when_nobody_could_write_nothing_is_tried_in_pieces(
+    engine: Engine, store: Store, token: UUID, sqlstate: str
+) -> None:
+    """A full disk or a read-only server is no row's fault: the batch fails as a whole, and is sent again as a whole."""
+    ids = [add_running(engine, token) for _ in range(3)]
+    refuse(engine, ids[2], f"RAISE 'no' USING ERRCODE = '{sqlstate}'")
+    with pytest.raises(DBAPIError):
+        store.settle([Settlement(job_id, token, Verb.COMPLETE) for job_id in ids])
+    assert {read_job(engine, job_id).status for job_id in ids} == {"running"}
+
+
+def test_a_refused_outcome_of_a_job_that_is_not_ours_is_lost(
+    engine: Engine, store: Store, token: UUID
+) -> None:
+    """What can't even be sent is judged by its row like everything else: nobody tries it for ever."""
+    job_id, before = taken_over(engine, token)
+    settlement = Settlement(job_id, token, Verb.COMPLETE, result="no json")
+    assert store.settle([settlement])[0].landing is Landing.LOST
+    assert read_job(engine, job_id) == before
+
+
 def test_a_row_that_the_database_refuses_stays_ours(engine: Engine, store: Store, token: UUID) -> None:
     """Somebody's constraint refuses one outcome in every form: it is told with the reason, its neighbours land."""
     ids = [add_running(engine, token) for _ in range(3)]
@@ -166,6 +219,6 @@ def test_a_row_that_the_database_refuses_stays_ours(engine: Engine, store: Store
     settled = store.settle([Settlement(job_id, token, Verb.COMPLETE) for job_id in ids])
     assert [(answer.landing, answer.fault) for answer in settled] == [
         (Landing.LANDED, None),
-        (Landing.BUSY, "IntegrityError"),
+        (Landing.BUSY, "CheckViolation, SQLSTATE 23514, constraint theirs"),
         (Landing.LANDED, None),
     ]

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, func, select
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Renewed
 from sa_jobqueue.store.leases import Store
-from tests.support.jobs import MINUTE, add_job, add_running, change, read_job, server_time
+from tests.support.jobs import MINUTE, add_job, add_running, change, read_job, refuse, server_time
 
 HOUR = timedelta(hours=1)
 
@@ -90,3 +90,17 @@ def test_nothing_held_nothing_sent(engine: Engine, store: Store) -> None:
     add_job(engine)
     assert store.renew([], lease=MINUTE) == []
     assert store._connection._connection is None
+
+
+def test_a_renewal_that_is_refused_costs_no_other_lease(engine: Engine, store: Store, token: UUID) -> None:
+    """Somebody's trigger stops one row: that one is busy, all other leases of the runner live on."""
+    ids = [add_running(engine, token) for _ in range(7)]
+    refuse(engine, ids[2], "RAISE 'no'")
+    renewed = store.renew([(job_id, token) for job_id in ids], lease=HOUR)
+    assert [answer.id for answer in renewed] == ids
+    assert [place for place, answer in enumerate(renewed) if answer.landing is not Landing.LANDED] == [2]
+    assert renewed[2].landing is Landing.BUSY
+    now = server_time(engine)
+    assert [
+        place for place, job_id in enumerate(ids) if read_job(engine, job_id).lease_until < now + 30 * MINUTE
+    ] == [2]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import Engine, func, select
+import pytest
+from sqlalchemy import Engine, func, select, text
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import ExpiredLease, Landing, Rescued
 from sa_jobqueue.states import JobStatus
 from sa_jobqueue.store.leases import Store
-from tests.support.jobs import MINUTE, add_job, add_running, change, keyed, read_job
+from tests.support.jobs import MINUTE, add_job, add_running, change, keyed, read_job, refuse
 
 HOUR = timedelta(hours=1)
 NONE = timedelta(0)
@@ -62,7 +64,9 @@ def test_a_rescued_job_comes_back_later(engine: Engine, store: Store, token: UUI
     after = read_job(engine, job_id)
     assert (after.status, after.run_at) == ("ready", after.updated_at + HOUR)
     assert after.last_error == "runner holder was lost (lease expired)"
-    assert [(entry["attempt"], entry["error"]) for entry in after.errors] == [(1, after.last_error)]
+    assert [(entry["attempt"], entry["verb"], entry["error"]) for entry in after.errors] == [
+        (1, "rescue", after.last_error)
+    ]
     assert after.settled_token == earlier
     assert {name for name in before._fields if getattr(before, name) != getattr(after, name)} == {
         *("status", "run_at", "lease_token", "lease_until", "leased_by"),
@@ -134,3 +138,26 @@ def test_nothing_lost_nothing_sent(store: Store) -> None:
     """An empty list sends no statement."""
     assert store.rescue([], margin=NONE) == []
     assert store._connection._connection is None
+
+
+def test_a_rescue_that_is_refused_holds_back_no_other(engine: Engine, store: Store, token: UUID) -> None:
+    """Somebody's trigger stops one row: the jobs of lost runners around it are taken back all the same."""
+    ids = [add_running(engine, token, lease=-HOUR) for _ in range(7)]
+    refuse(engine, ids[2], "RAISE 'no'")
+    rescued = store.rescue([(lease, NONE) for lease in lost(store)], margin=NONE)
+    assert [job.id for job in rescued] == [*ids[:2], *ids[3:]]
+    assert read_job(engine, ids[2]).status == "running"
+
+
+@pytest.mark.parametrize("errors", [{"odd": 1}, "odd", 7, None], ids=["object", "text", "number", "null"])
+def test_errors_that_are_no_list_stop_no_rescue(
+    engine: Engine, store: Store, token: UUID, errors: object
+) -> None:
+    """What other SQL put into `errors` gives way to a list, and the job goes on."""
+    job_id = add_running(engine, token, lease=-HOUR)
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE jobqueue_jobs SET errors = cast(:errors AS jsonb)"), {"errors": json.dumps(errors)}
+        )
+    assert len(store.rescue([(lost(store)[0], NONE)], margin=NONE)) == 1
+    assert [entry["attempt"] for entry in read_job(engine, job_id).errors] == [1]

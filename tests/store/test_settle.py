@@ -74,7 +74,7 @@ def test_retry(engine: Engine, store: Store, token: UUID) -> None:
     )
     assert changed(before, after) == {"run_at", "last_error", "errors"}
     assert (after.status, after.run_at, after.last_error) == ("ready", after.updated_at + HOUR, "boom")
-    assert after.errors == [{"attempt": 4, "at": utc(after.updated_at), "error": "boom"}]
+    assert after.errors == [{"attempt": 4, "at": utc(after.updated_at), "verb": "retry", "error": "boom"}]
 
 
 def utc(moment: datetime) -> str:
@@ -142,6 +142,7 @@ def test_discard(engine: Engine, store: Store, token: UUID) -> None:
     before, after = settle(engine, store, token, Verb.DISCARD, reason="no such document", error="404")
     assert changed(before, after) == {"reason", "finished_at", "last_error", "errors"}
     assert (after.status, after.reason, after.last_error) == ("dead", "no such document", "404")
+    assert [(entry["verb"], entry["error"]) for entry in after.errors] == [("discard", "404")]
     _, after = settle(engine, store, token, Verb.DISCARD)
     assert (after.status, after.reason, after.last_error, after.errors) == ("dead", "discarded", None, [])
 

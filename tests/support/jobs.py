@@ -58,3 +58,15 @@ def server_time(engine: Engine) -> Any:
     """The database's clock."""
     with engine.connect() as connection:
         return connection.execute(select(func.clock_timestamp())).scalar_one()
+
+
+def refuse(engine: Engine, job_id: int, act: str, *, when: str = "true") -> None:
+    """A trigger of somebody else's that does this to every update of one job while a condition holds."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" IF new.id = {job_id} AND {when} THEN {act}; END IF; RETURN new; END $$"
+        )
+        connection.exec_driver_sql(
+            "CREATE TRIGGER refuse BEFORE UPDATE ON jobqueue_jobs FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )

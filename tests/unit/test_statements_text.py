@@ -18,6 +18,8 @@ BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SE
 STATEMENTS: list[Callable[[], Any]] = [
     *BATCHES,
     claim.claim,
+    claim.claim_listed,
+    claim.candidates,
     settle.release_claim,
     redrive.candidates,
     redrive.redrive,
@@ -36,7 +38,7 @@ def text_of(statement: ClauseElement) -> str:
 def test_claim() -> None:
     """The claim, word for word: one branch per queue and priority, both limited, ids by an array sub-select."""
     assert text_of(claim.claim()) == (
-        "UPDATE jobqueue_jobs SET status='running', attempts=(jobqueue_jobs.attempts + 1), "
+        "UPDATE jobqueue_jobs SET status='running', attempts=(least(jobqueue_jobs.attempts, 2147483646) + 1), "
         "lease_token=CAST(%(token)s::UUID AS UUID), "
         "lease_until=(statement_timestamp() + CAST(%(lease)s::INTERVAL AS INTERVAL)), "
         "leased_by=CAST(%(runner)s::VARCHAR AS TEXT), updated_at=statement_timestamp() "
@@ -51,7 +53,12 @@ def test_claim() -> None:
         "LIMIT wanted.quota) AS taken ON true))) RETURNING "
         "jobqueue_jobs.id, jobqueue_jobs.kind, jobqueue_jobs.queue, jobqueue_jobs.payload, "
         "jobqueue_jobs.payload_version, jobqueue_jobs.priority, jobqueue_jobs.attempts, jobqueue_jobs.returned, "
-        "jobqueue_jobs.max_attempts, jobqueue_jobs.run_at, jobqueue_jobs.created_at, jobqueue_jobs.idempotency_key, "
+        "jobqueue_jobs.max_attempts, "
+        "greatest(least(jobqueue_jobs.run_at, CAST('9999-12-30T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)), "
+        "CAST('0001-01-02T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)) AS run_at, "
+        "greatest(least(jobqueue_jobs.created_at, CAST('9999-12-30T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)), "
+        "CAST('0001-01-02T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)) AS created_at, "
+        "jobqueue_jobs.idempotency_key, "
         "coalesce(jobqueue_jobs.expires_at <= statement_timestamp(), false) AS expired"
     )
 
