@@ -78,7 +78,8 @@ class JobSettled:
     """An outcome is stored. `duration` is the handler's time, None when it never began (a release, an abort).
 
     `delay` is the time until a retry or a snoozed job is due, `reason` why a job was discarded or aborted, `error` the
-    text that went into `last_error`.
+    text that went into `last_error`. `fault` tells why the database refused the outcome as it was given: then it was
+    stored without its details (result, error, reason).
     """
 
     job_id: int
@@ -92,13 +93,15 @@ class JobSettled:
     delay: timedelta | None = None
     reason: str | None = None
     error: str | None = None
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleDelayed:
     """An outcome could not be stored yet and is tried again after `retry_in`.
 
-    "busy": somebody's transaction holds the row. "expired": the lease was past, so it is renewed first.
+    "busy": somebody's transaction holds the row, or the database refuses the outcome and `fault` tells why.
+    "expired": the lease was past, so it is renewed first.
     """
 
     job_id: int
@@ -108,6 +111,7 @@ class SettleDelayed:
     verb: Verb
     cause: Literal["busy", "expired"]
     retry_in: timedelta
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +173,17 @@ class UnknownKinds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnservedQueues:
+    """Due jobs that this runner has a handler for, in queues that it does not serve: how many of each kind in each.
+
+    Another runner may serve them.
+    """
+
+    runner_id: str
+    queues: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFault:
     """A handler's retry policy gave no usable answer; the default policy chose `delay` instead."""
 
@@ -217,6 +232,7 @@ Event = (
     | CancelRequested
     | JobRescued
     | UnknownKinds
+    | UnservedQueues
     | PolicyFault
     | LoopFailed
     | LoopRecovered

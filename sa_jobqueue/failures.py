@@ -1,13 +1,16 @@
 """An exception as text that can always be stored: what `last_error` and the event of a failure say.
 
 Whatever was raised, the text is valid UTF-8 without NUL and at most `LONGEST_ERROR` bytes, and making it neither
-raises nor takes long. It never holds local variables, source lines or payloads, only what the exception says itself.
+raises nor takes long. It never holds local variables, source lines or payloads, only what the exception says itself; and
+of a database's error the message alone, for its DETAIL quotes whole rows, and the parameters of the statement are values.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import StatementError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +26,7 @@ _FRAMES = 6  # innermost frames: where it was raised says more than how it was c
 _CAUSES = 3
 _MEMBERS = 5
 _LONGEST_WALK = 1000
+_DETAIL = "\nDETAIL:"
 
 
 def describe_error(error: BaseException) -> str:
@@ -58,15 +62,59 @@ def storable(text: str, *, limit: int = LONGEST_ERROR) -> str:
 
 def headline(error: BaseException, *, length: int = 200) -> str:
     """Type and message on one line's worth of text, the message cut after `length` characters. Never raises."""
-    cls = type(error)
-    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    name = _name(error)
     try:
-        message = str(error)
+        message = _message(error)
     except BaseException as failure:  # whatever an exception's own code raises, the failure is written down
         message = f"(no message: its __str__ raised {type(failure).__qualname__})"
     if len(message) > length:
         message = f"{message[:length]}… ({len(message)} characters)"
     return f"{name}: {message}" if message else name
+
+
+def driver_message(error: BaseException) -> str:
+    """What a database driver's error says, without the DETAIL and what follows it: the values of a row."""
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    return primary if isinstance(primary, str) else str(error).partition(_DETAIL)[0]
+
+
+def hide_values(error: StatementError) -> None:
+    """Take what quotes rows and parameters out of the texts of a database's error and its causes, in place.
+
+    Types, SQLSTATEs and tracebacks stay, and so do `error.params` and the driver's diagnostics: for who asks by name.
+    """
+    error.hide_parameters = True
+    if error.orig is not None:
+        error.args = (_wrapped_message(error.orig),)
+    for cause in _causes(error):
+        if _from_driver(cause):
+            cause.args = (driver_message(cause),)
+            if isinstance(getattr(cause, "detail", None), str):  # asyncpg appends it to its message
+                vars(cause).pop("detail", None)
+
+
+def _message(error: BaseException) -> str:
+    if not isinstance(error, StatementError):
+        return driver_message(error) if _from_driver(error) else str(error)
+    lines = [f"({added})" for added in error.detail]
+    lines.append(str(error.args[0]) if error.orig is None else _wrapped_message(error.orig))
+    if error.statement:
+        lines.append(f"[SQL: {error.statement}]")
+    return "\n".join(lines)
+
+
+def _wrapped_message(cause: BaseException) -> str:
+    return f"({_name(cause)}) {driver_message(cause)}"
+
+
+def _from_driver(error: BaseException) -> bool:
+    """An error of psycopg, psycopg2, asyncpg, or SQLAlchemy's adapter of the last."""
+    return hasattr(error, "diag") or hasattr(error, "sqlstate")
+
+
+def _name(error: BaseException) -> str:
+    cls = type(error)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _locations(traceback: TracebackType | None, *, limit: int = _FRAMES) -> Iterator[str]:

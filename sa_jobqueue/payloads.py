@@ -7,6 +7,7 @@ shows a value, since payloads carry secrets. Neither SQL nor sessions live here.
 from __future__ import annotations
 
 import json
+import marshal
 import math
 import re
 from dataclasses import dataclass, fields, is_dataclass
@@ -128,9 +129,11 @@ _SUSPECT = re.compile(rf"\\u0000|[0-9]e\+|[0-9]{{{MAX_DIGITS + 1}}}")
 def _plain(value: Any) -> FixedPayload | None:
     """The payload by way of C alone, or None where the slow walk must judge (and name the path).
 
-    What reads back equal has lost nothing: tuples, keys that aren't str and all but JSON's own types differ.
+    What reads back equal has lost nothing: tuples, keys that aren't str and all but JSON's own types differ. Only exact
+    types may say so, for a subclass has its own idea of equal; marshal refuses every other, at the speed of C.
     """
     try:
+        marshal.dumps(value)
         text = _dump(value)
         if _SUSPECT.search(text) or text.count("[") + text.count("{") > MAX_DEPTH:
             return None

@@ -8,14 +8,14 @@ from sqlalchemy import Connection, inspect
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.entry.references import stored_value
-from sa_jobqueue.entry.request import request_of
+from sa_jobqueue.entry.request import passed_instead, request_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
 from sa_jobqueue.records import Enqueued
 from sa_jobqueue.store.inserts import insert_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Coroutine, Iterable
 
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
     from sqlalchemy.orm import InstanceState, scoped_session
@@ -33,16 +33,16 @@ def enqueue_many(
 @overload
 def enqueue_many(
     target: AsyncSession | async_scoped_session[Any] | AsyncConnection, jobs: Iterable[Job]
-) -> Awaitable[list[Enqueued]]: ...
+) -> Coroutine[Any, Any, list[Enqueued]]: ...
 
 
-def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Awaitable[list[Enqueued]]:
+def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine[Any, Any, list[Enqueued]]:
     """Insert jobs from `enqueue()` now, and tell for each, in order, its id and whether it was created.
 
     One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Of several jobs with one
     key the first is created, unless the key is taken, and the others are told its id. The Job objects stay outside
-    the session; their `enqueued` is set. With an async target the result is awaited. On an AUTOCOMMIT connection
-    every statement is a transaction of its own.
+    the session; their `enqueued` is set. With an async target this is a coroutine, and nothing happens until it is
+    awaited. On an AUTOCOMMIT connection every statement is a transaction of its own.
 
     Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
     note names its index, and nothing has been inserted.
@@ -57,8 +57,8 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Awaitable
             f"{type(target).__qualname__}"
         )
     # AsyncSession and AsyncConnection, which need greenlet and so are not imported here.
-    awaitable: Awaitable[list[Enqueued]] = target.run_sync(_enqueue_many, jobs)
-    return awaitable
+    answer: Coroutine[Any, Any, list[Enqueued]] = target.run_sync(_enqueue_many, jobs)
+    return answer
 
 
 def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enqueued]:
@@ -95,7 +95,7 @@ def _collected(jobs: Iterable[Job]) -> tuple[list[Job], list[NewJob]]:
 
 def _complete(job: Any, seen: set[int]) -> NewJob:
     if not isinstance(job, Job):
-        raise TypeError(f"expected a Job from enqueue(), got {type(job).__qualname__}")
+        raise TypeError(f"expected a Job from enqueue(), got {passed_instead(job)}")
     if id(job) in seen:
         raise ValueError(f"{job!r} is there twice: make one Job for each with enqueue()")
     seen.add(id(job))

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.entry import arguments
+from sa_jobqueue.handlers import Handler
 from sa_jobqueue.models import Job, jobs
 from sa_jobqueue.payloads import check_key, encode, fix, resolve
 from sa_jobqueue.records import (
@@ -99,7 +100,7 @@ def enqueue(
         max_attempts = call.max_attempts if max_attempts is None else max_attempts
     elif not isinstance(kind, str):
         raise TypeError(
-            f"enqueue(): expected a kind (str) or handler.call(...) first, got {type(kind).__qualname__}"
+            f"enqueue(): expected a kind (str) or handler.call(...) first, got {passed_instead(kind)}"
         )
     job = Job()
     _put(
@@ -118,6 +119,18 @@ def enqueue(
         ),
     )
     return job
+
+
+def passed_instead(wrong: object) -> str:
+    """What was passed in the place of a kind, a call or a Job, and how to write it where a handler was meant."""
+    if isinstance(wrong, HandlerCall):
+        return f"a call of {wrong.kind!r}: wrap it in enqueue()"
+    handler = getattr(wrong, "__self__", wrong)
+    if not isinstance(handler, Handler):
+        return type(wrong).__qualname__
+    name = getattr(handler.function, "__name__", "handler")
+    what = "the handler" if handler is wrong else "a method of the handler"
+    return f"{what} of {handler.kind!r}: write enqueue({name}.call(...)), with the arguments of the function"
 
 
 def request_of(job: Job) -> Request:

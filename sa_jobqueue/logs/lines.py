@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from sa_jobqueue import events as ev
 from sa_jobqueue.durations import format_duration
+from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY
 from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _highest_level(event: ev.Event) -> int:
     match event:
         case ev.JobStarted() | ev.JobsClaimed():
             return logging.DEBUG
-        case ev.JobSettled(verb=Verb.COMPLETE):
+        case ev.JobSettled(verb=Verb.COMPLETE, fault=None):
             return logging.INFO
         case _:
             return logging.CRITICAL
@@ -84,6 +85,11 @@ def _line(event: ev.Event) -> tuple[int, str]:
             return logging.DEBUG, f"{_job(event)} started, attempt {event.attempt} of {event.max_attempts}"
         case ev.JobSettled():
             return _settled(event)
+        case ev.SettleDelayed(fault=str()):
+            return logging.WARNING, (
+                f"{_job(event)}: the database refuses its {event.verb} ({event.fault}), again in "
+                f"{format_duration(event.retry_in)}"
+            )
         case ev.SettleDelayed(cause="busy"):
             return logging.DEBUG, (
                 f"{_job(event)}: somebody's transaction holds the row, {event.verb} again in "
@@ -112,6 +118,8 @@ def _line(event: ev.Event) -> tuple[int, str]:
                 f"{count} of {kind}{known.get(kind, '')}" for kind, count in event.kinds.items()
             )
             return logging.WARNING, f"due jobs without a handler here, left alone: {kinds}"
+        case ev.UnservedQueues():
+            return logging.WARNING, _unserved(event)
         case ev.PolicyFault():
             delay = "none" if event.delay is None else format_duration(event.delay)
             return (
@@ -141,7 +149,27 @@ _CAUSES = {
 }
 
 
+def _unserved(event: ev.UnservedQueues) -> str:
+    waiting = ", ".join(
+        f"{count} {kind} in {queue!r}"
+        for queue, kinds in event.queues.items()
+        for kind, count in kinds.items()
+    )
+    missing = ",".join(f"{queue}:{DEFAULT_CONCURRENCY}" for queue in event.queues)
+    return (
+        "due jobs of kinds handled here wait in queues that this runner does not serve: "
+        f"{waiting}; add --queues {missing}"
+    )
+
+
 def _settled(event: ev.JobSettled) -> tuple[int, str]:
+    level, message = _outcome(event)
+    if event.fault is None:
+        return level, message
+    return max(level, logging.WARNING), f"{message}; stored without its details ({event.fault})"
+
+
+def _outcome(event: ev.JobSettled) -> tuple[int, str]:
     took = "" if event.duration is None else f" in {format_duration(event.duration)}"
     wait = "" if event.delay is None else f" in {format_duration(event.delay)}"
     why = "".join(f": {_first_line(text)}" for text in (event.reason, event.error) if text)

@@ -1,4 +1,4 @@
-"""The duties themselves: rescue of jobs whose runner is gone, and a word about kinds that nobody here handles."""
+"""The duties themselves: rescue of jobs whose runner is gone, and a word about jobs that nobody may be there for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.errors import LeaseLostError
-from sa_jobqueue.events import JobRescued, UnknownKinds
+from sa_jobqueue.events import JobRescued, UnknownKinds, UnservedQueues
 from sa_jobqueue.maintenance.duties import Connect, Connected, Do, Done, Duty
 from sa_jobqueue.retry import DEFAULT_RETRY, decide
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 RESCUE_LIMIT = 100
 #: When a rescued job is due whose handler's policy never retries.
 RESCUE_DELAY = timedelta(seconds=10)
-#: How often the kinds without a handler are looked for, in seconds, and how many jobs are counted at most.
-UNKNOWN_KINDS_INTERVAL, UNKNOWN_KINDS_LIMIT = 60.0, 1000
+#: How often jobs that nobody may be there for are looked for, in seconds, and how many of a queue are counted at most.
+LOOK_INTERVAL, LOOK_LIMIT = 60.0, 1000
 
 
 class Maintenance:
@@ -48,6 +48,7 @@ class Maintenance:
         self._runner_id = runner_id
         self._subscribers = subscribers
         self._unknown: dict[str, int] = {}
+        self._unserved: dict[str, dict[str, int]] = {}
         self._passed = 0
 
     @staticmethod
@@ -55,7 +56,8 @@ class Maintenance:
         """What is due how often."""
         return (
             Duty("rescue", rescue_interval.total_seconds(), gentle=True),
-            Duty("unknown kinds", UNKNOWN_KINDS_INTERVAL),
+            Duty("unknown kinds", LOOK_INTERVAL),
+            Duty("unserved queues", LOOK_INTERVAL),
         )
 
     def perform(self, action: Connect | Do) -> Connected | Done:
@@ -68,6 +70,9 @@ class Maintenance:
                 return Done(action.name, self._rescue())
             case Do("unknown kinds"):
                 self._report_unknown_kinds()
+                return Done(action.name, more=False)
+            case Do("unserved queues"):
+                self._report_unserved_queues()
                 return Done(action.name, more=False)
             case Do(name):
                 raise LookupError(f"no such duty: {name!r}")
@@ -107,9 +112,17 @@ class Maintenance:
 
     def _report_unknown_kinds(self) -> None:
         unknown = self._store.unknown_kinds(
-            queues=sorted(self._queues), kinds=self._registry.kinds, limit=UNKNOWN_KINDS_LIMIT
+            queues=sorted(self._queues), kinds=self._registry.kinds, limit=LOOK_LIMIT
         )
         if unknown and unknown != self._unknown:
             nearest = {kind: self._registry.nearest(kind) for kind in unknown}
             self._subscribers.emit(UnknownKinds(runner_id=self._runner_id, kinds=unknown, nearest=nearest))
         self._unknown = unknown
+
+    def _report_unserved_queues(self) -> None:
+        unserved = self._store.unserved(
+            queues=sorted(self._queues), kinds=self._registry.kinds, limit=LOOK_LIMIT
+        )
+        if unserved and unserved != self._unserved:
+            self._subscribers.emit(UnservedQueues(runner_id=self._runner_id, queues=unserved))
+        self._unserved = unserved

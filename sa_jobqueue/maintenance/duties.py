@@ -1,9 +1,9 @@
 """When which duty is due: the maintenance loop's pure step.
 
 A duty is a small, repeatable act in short transactions of its own. Gentle duties judge other runners: after every
-(re)connection they wait for a renewal of this runner's own and one renewal interval more, so that after an outage the
-living renew before anybody takes their jobs. An outage ends with a connection, not with the end of a pause: that is
-why to connect is an action of its own. And it may come while a gentle duty waits: then the keeper tells of it.
+(re)connection they wait one renewal interval *and* a renewal of this runner's own, so that after an outage the living
+renew before anybody takes their jobs. An outage ends with a connection, not with the end of a pause: that is why to
+connect is an action of its own. And one may come while a gentle duty waits: then the keeper tells of it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ class Duty:
 class Maintaining:
     """The maintenance loop's state, in seconds. `patience` is one renewal interval.
 
-    `well_since` is None without a connection; `renewing_since` is our first renewal since then, None before it.
+    `well_since` is when the last trouble ended that we know of, None while there is no connection; `renewed_at` is
+    when our last renewal that got through was sent.
     """
 
     duties: tuple[Duty, ...]
     patience: float
     well_since: float | None = None
     connect_at: float = 0.0
-    renewing_since: float | None = None
+    renewed_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,11 @@ def step(state: Maintaining, events: Sequence[Any], now: float) -> tuple[Maintai
     for event in events:
         match event:
             case OwnRenewal(sent_at):
-                state = _after_renewal(state, sent_at)
-            case RenewalFailed():
-                state = replace(state, renewing_since=None)
+                state = replace(state, renewed_at=sent_at)
+            case RenewalFailed() if state.well_since is not None:
+                state = replace(state, well_since=now)
             case Connected():
-                state = replace(state, well_since=now, renewing_since=None)
+                state = replace(state, well_since=now)
             case Done(name, more):
                 state = _put_off(state, name, now, 0 if more else None)
             case Failed(action=Do(name), error=error, retry_in=retry_in):
@@ -106,24 +107,19 @@ def step(state: Maintaining, events: Sequence[Any], now: float) -> tuple[Maintai
                 return state, [End()]
     if state.well_since is None:
         return state, [Connect() if now >= state.connect_at else WaitUntil(state.connect_at)]
-    times = [(at, duty) for duty in state.duties if (at := _may_begin(state, duty)) is not None]
+    well = state.well_since
+    times = [(at, duty) for duty in state.duties if (at := _may_begin(state, well, duty)) is not None]
     if not times:
         return state, [WaitUntil(None)]
     at, first = min(times, key=lambda pair: pair[0])
     return state, [Do(first.name) if now >= at else WaitUntil(at)]
 
 
-def _after_renewal(state: Maintaining, sent_at: float) -> Maintaining:
-    """Sent before the connection it tells nothing about the time since then."""
-    first = state.renewing_since is None and state.well_since is not None and sent_at >= state.well_since
-    return replace(state, renewing_since=sent_at) if first else state
-
-
-def _may_begin(state: Maintaining, duty: Duty) -> float | None:
+def _may_begin(state: Maintaining, well_since: float, duty: Duty) -> float | None:
     """When it is due and may begin; None while that depends on a renewal."""
     if not duty.gentle:
         return duty.due
-    return None if state.renewing_since is None else max(duty.due, state.renewing_since + state.patience)
+    return None if state.renewed_at < well_since else max(duty.due, well_since + state.patience)
 
 
 def _after_failure(
@@ -137,7 +133,7 @@ def _after_failure(
     if not refused(error):
         return replace(state, well_since=None, connect_at=now + retry_in)
     gentle = any(duty.gentle for duty in state.duties if duty.name == name)
-    return replace(state, well_since=now, renewing_since=None) if gentle else state
+    return replace(state, well_since=now) if gentle else state
 
 
 def _put_off(state: Maintaining, name: str, now: float, seconds: float | None) -> Maintaining:

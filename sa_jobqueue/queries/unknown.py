@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from sqlalchemy import BigInteger, Text, all_, bindparam, cast, column, func, select, true
+from sqlalchemy import Text, all_, column, func, select, true
 
-from sa_jobqueue.models import jobs, schema_in_use
-from sa_jobqueue.sql import array, moment, status
-from sa_jobqueue.states import JobStatus
+from sa_jobqueue.models import schema_in_use
+from sa_jobqueue.queries.heads import head
+from sa_jobqueue.sql import array
 
 if TYPE_CHECKING:
     from sqlalchemy import Executable
@@ -23,22 +23,11 @@ def unknown_kinds() -> Executable:
     """
     schema_in_use()
     served = func.unnest(array("queues", Text)).table_valued(column("queue", Text)).render_derived("served")
-    head = (
-        select(jobs.c.kind)
-        .where(
-            jobs.c.status == status(JobStatus.READY),
-            jobs.c.queue == served.c.queue,
-            jobs.c.run_at <= moment(),
-        )
-        .order_by(jobs.c.priority, jobs.c.run_at, jobs.c.id)
-        .limit(cast(bindparam("amount", type_=BigInteger), BigInteger))
-        .correlate(served)
-        .lateral("head")
-    )
+    first = head(served)
     return (
-        select(head.c.kind, func.count())
-        .select_from(served.join(head, true()))
-        .where(head.c.kind != all_(array("kinds", Text)))
-        .group_by(head.c.kind)
-        .order_by(head.c.kind)
+        select(first.c.kind, func.count())
+        .select_from(served.join(first, true()))
+        .where(first.c.kind != all_(array("kinds", Text)))
+        .group_by(first.c.kind)
+        .order_by(first.c.kind)
     )

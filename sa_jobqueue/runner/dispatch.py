@@ -135,7 +135,9 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 lost = after_answer(state.lost, token, now=now, interval=state.renewal_interval)
                 state = replace(state, lost=lost)
             case Failed(action=ReleaseClaim(token), retry_in=retry_in):
-                state = replace(state, lost=after_failure(state.lost, token, due=now + retry_in))
+                # As with renewals: after an outage we want to be here before anybody rescues.
+                due = now + min(retry_in, state.renewal_interval / 4)
+                state = replace(state, lost=after_failure(state.lost, token, due=due))
             case Failed(action=Claim(token), error=error, retry_in=retry_in):
                 state = replace(state, failing_until=now + retry_in)
                 if not nothing_landed(error):

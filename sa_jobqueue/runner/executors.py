@@ -51,6 +51,7 @@ class Executor(Protocol):
 
     def join(self, timeout: float) -> bool:
         """After `stop`: wait until nothing runs; False when something does after `timeout` seconds."""
+        ...
 
 
 class ThreadExecutor:

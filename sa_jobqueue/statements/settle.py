@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, Uuid, bindparam, case, cast, func, null, select, update
+from sqlalchemy import BigInteger, Text, Uuid, any_, bindparam, case, cast, func, null, select, update
 from sqlalchemy.dialects.postgresql import INTERVAL, JSONB
 
 from sa_jobqueue.models import jobs, schema_in_use
-from sa_jobqueue.sql import moment, number, status, word
+from sa_jobqueue.sql import keys, moment, number, status, word
 from sa_jobqueue.statements.parts import (
     MAX_RESULT_BYTES,
     cut,
@@ -31,7 +31,7 @@ from sa_jobqueue.states import JobStatus, Verb
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sqlalchemy import CTE, ColumnElement, Update
+    from sqlalchemy import CTE, ColumnElement, FromClause, Update
 
 
 def _settle(mine: CTE, values: Mapping[str, Any]) -> Update:
@@ -163,12 +163,27 @@ def release_claim() -> Update:
     connection must come to rest in dead as well.
     """
     schema_in_use()
+    return _release_claim()
+
+
+@cache
+def release_listed() -> Update:
+    """The same for those among `ids` alone."""
+    schema_in_use()
+    return _release_claim(lambda job: job.c.id == any_(keys("ids", BigInteger)))
+
+
+def _release_claim(*guards: Callable[[FromClause], ColumnElement[bool]]) -> Update:
     token = cast(bindparam("token", type_=Uuid), Uuid)
     job = jobs.alias("job")
     # The one guard that names the status: without ids the partial index of running jobs is the way in.
     mine = (
         select(job.c.id)
-        .where(job.c.status == status(JobStatus.RUNNING), job.c.lease_token == token)
+        .where(
+            job.c.status == status(JobStatus.RUNNING),
+            job.c.lease_token == token,
+            *(guard(job) for guard in guards),
+        )
         .order_by(job.c.id)
         .with_for_update(key_share=True, skip_locked=True)
         .cte("held")

@@ -1,16 +1,19 @@
-"""Claims: one statement as a rule, and another way round a row that the database lets nobody claim."""
+"""Claims and their release: one statement as a rule, and a way around a row that the database lets nobody change."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.queries.held import of_token
 from sa_jobqueue.statements.claim import candidates, claim, claim_listed
+from sa_jobqueue.statements.settle import release_claim, release_listed
 from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.trouble import because_of_a_row, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
 
     from sa_jobqueue.store.own_connection import OwnConnection
 
@@ -68,3 +71,19 @@ def _claim_around(
             if taken and refused(error):
                 return taken
             raise
+
+
+def release_rows(connection: OwnConnection, token: UUID) -> int:
+    """Give back what carries this token; a row whose release the database refuses is left to its lease."""
+    try:
+        return len(connection.rows(release_claim(), {"token": token}))
+    except Exception as error:
+        if not because_of_a_row(error):
+            raise
+
+    def write(ids: Sequence[int]) -> Iterable[tuple[int, None]]:
+        rows = connection.rows(release_listed(), {"ids": ids, "token": token})
+        return ((ids.index(row.id) + 1, None) for row in rows)
+
+    ids = [row.id for row in connection.rows(of_token(), {"token": token})]
+    return len(write_in_pieces(write, ids).landed)

@@ -39,6 +39,7 @@ def runner_engine(url: URL, runner_id: str) -> Engine:
         url,
         poolclass=NullPool,
         json_deserializer=_read_jsonb,
+        hide_parameters=True,  # they hold results and errors of jobs, and what a loop fails with is logged
         connect_args={
             **{name: value for name, value in arguments.items() if name not in url.query},
             **_prepare_threshold(url),

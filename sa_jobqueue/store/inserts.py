@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.errors import EnqueueError
+from sa_jobqueue.failures import hide_values
+from sa_jobqueue.models import SCHEMA_VERSION, jobs, schema_in_use
 from sa_jobqueue.queries.keys import holders_of_keys
 from sa_jobqueue.records import Inserted
 from sa_jobqueue.statements.insert import insert_jobs as insert_statement
@@ -31,7 +33,8 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
 
     Keyed rows are taken in the order of their keys, so that two calls at once can't deadlock on them. Waits where an
     open transaction has just inserted the same key. Of several jobs with one key the first is inserted. Raises
-    EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows rows.
+    EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows rows. No text
+    of a database's error holds values of a job; its `params` and the driver's diagnostics still do.
     """
     if connection.dialect.name != "postgresql":
         raise EnqueueError(
@@ -52,11 +55,9 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
         for chunk in _chunks(new_jobs, keyed + free):
             _insert_chunk(connection, new_jobs, chunk, answers)
     except DBAPIError as error:
-        error.hide_parameters = True  # they hold payloads, and error texts end up in logs
-        if _sqlstate(error) in (_UNDEFINED_TABLE, _UNDEFINED_COLUMN):
-            error.add_note(
-                "The tables of the job queue are missing or older than this release; run: alembic upgrade head"
-            )
+        hide_values(error)  # payloads, and error texts end up in logs
+        if _lacks_table(error):
+            error.add_detail(_advice())  # a part of its text, which a note is not
         raise
     for position in repeated:
         holder = answers[first[new_jobs[position].unique_key or ""]]
@@ -134,6 +135,20 @@ def _chunks(new_jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[i
         yield chunk
 
 
-def _sqlstate(error: DBAPIError) -> str | None:
-    """psycopg and asyncpg call it sqlstate, psycopg2 pgcode."""
-    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+def _lacks_table(error: DBAPIError) -> bool:
+    """The table, or a column of it, isn't there; a trigger of the application may miss one of its own."""
+    # psycopg and asyncpg call it sqlstate, psycopg2 pgcode.
+    sqlstate = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return sqlstate in (_UNDEFINED_TABLE, _UNDEFINED_COLUMN) and jobs.name in str(error.orig)
+
+
+def _advice() -> str:
+    schema = schema_in_use()
+    place, argument = (
+        ("on the search_path", "") if schema is None else (f"in schema {schema!r}", f", {schema=}")
+    )
+    return (
+        f"the table of the job queue is missing {place}, or older than this release: put "
+        f"op.migrate_jobqueue(0, {SCHEMA_VERSION}{argument}) into a revision of your Alembic history, unless it is there "
+        "already, and run: alembic upgrade head"
+    )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from sa_jobqueue.errors import SchemaVersionError
 from sa_jobqueue.models import SCHEMA_VERSION, schema_in_use
-from sa_jobqueue.queries import expired, schema, unknown
+from sa_jobqueue.queries import expired, schema, unknown, unserved
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
-from sa_jobqueue.statements import renew, rescue, settle
+from sa_jobqueue.statements import renew, rescue
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.claiming import claim_rows
+from sa_jobqueue.store.claiming import claim_rows, release_rows
 from sa_jobqueue.store.own_connection import OwnConnection
 from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.reconcile import STATUSES, misses
@@ -74,9 +74,10 @@ class Store:
     def release_claim(self, *, token: UUID) -> int:
         """Give back what a claim with a lost answer took, and tell how many jobs; 0 when it took none or never landed.
 
-        The claim may land after this call: repeat it until one lease after its connection was dropped.
+        The claim may land after this call: repeat it until one lease after its connection was dropped. A job whose
+        release the database refuses is left to its lease.
         """
-        return len(self._connection.rows(settle.release_claim(), {"token": token}))
+        return release_rows(self._connection, token)
 
     def renew(self, held: Sequence[tuple[int, UUID]], *, lease: timedelta) -> list[Renewed]:
         """Extend leases in one statement, answers in the order of `held`.
@@ -152,6 +153,16 @@ class Store:
         """Kinds other than these among the first `limit` due jobs of each queue: how many of each."""
         parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
         return dict(map(tuple, self._connection.rows(unknown.unknown_kinds(), parameters)))
+
+    def unserved(
+        self, *, queues: Sequence[str], kinds: Sequence[str], limit: int
+    ) -> dict[str, dict[str, int]]:
+        """Jobs of these kinds among the first `limit` due ones of each queue but these: queue to kind to how many."""
+        parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
+        found: dict[str, dict[str, int]] = {}
+        for queue, kind, count in self._connection.rows(unserved.unserved(), parameters):
+            found.setdefault(queue, {})[kind] = count
+        return found
 
     def installed_version(self) -> int | None:
         """The version of the queue's tables in this database, None without them."""

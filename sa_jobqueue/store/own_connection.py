@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import DBAPIError
+
 from sa_jobqueue.queries.session import backend_pid
 
 if TYPE_CHECKING:
@@ -29,12 +31,19 @@ class OwnConnection:
         self._autocommit = True
 
     def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        """Run one statement, durable on return, and give all its rows. Errors of the driver pass through."""
+        """Run one statement, durable on return, and give all its rows.
+
+        Errors of the driver pass through, in the server's own first words: its details may quote a whole row.
+        """
         connection = self._connection or self._open()
-        if self._autocommit:
-            return connection.execute(statement, parameters).all()
-        with connection.begin():
-            return connection.execute(statement, parameters).all()
+        try:
+            if self._autocommit:
+                return connection.execute(statement, parameters).all()
+            with connection.begin():
+                return connection.execute(statement, parameters).all()
+        except DBAPIError as error:
+            _leave_rows_out(error)
+            raise
 
     def _open(self) -> Connection:
         connection = self._engine.connect()
@@ -71,3 +80,11 @@ class OwnConnection:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _leave_rows_out(error: DBAPIError) -> None:
+    cause = error.orig
+    primary = getattr(getattr(cause, "diag", None), "message_primary", None)
+    if cause is not None and primary is not None:
+        error.args = (f"({type(cause).__name__}) {primary}",)
+        cause.args = (primary,)  # causes are described with their error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,11 +17,16 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sa_jobqueue import Enqueued, EnqueueError, Job, enqueue, enqueue_many, ref
+from sa_jobqueue import Enqueued, EnqueueError, Job, Registry, enqueue, enqueue_many, ref
 from sa_jobqueue.store import inserts
 from tests.entry.application import Document
 from tests.entry.conftest import Client
 from tests.entry.counting import rows, statements
+
+
+@Registry().handler("mail.send")
+def send(to: int) -> None:
+    """Somebody's handler."""
 
 
 def batch() -> list[Job]:
@@ -80,6 +86,21 @@ def test_async_targets_answer_with_an_awaitable(application: Engine) -> None:
     told = asyncio.run(main())
     assert [enqueued.outcome for enqueued in told] == ["created", "created", "created", "existing"]
     assert rows(application, "kind") == ["session", "connection", "connection"]
+
+
+def test_an_async_target_gives_a_coroutine(application: Engine) -> None:
+    """Python warns of one that is never awaited, and type checkers flag it: jobs that are not inserted are not silent."""
+
+    async def main() -> None:
+        engine = create_async_engine(application.url.set(drivername="postgresql+asyncpg"))
+        scoped = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
+        for target in (AsyncSession(engine), engine.connect(), scoped):
+            answer = enqueue_many(target, [enqueue("k")])
+            assert inspect.iscoroutine(answer)
+            answer.close()
+        await engine.dispose()
+
+    asyncio.run(main())
 
 
 def test_a_scoped_session_is_passed_as_it_is(application: Engine) -> None:
@@ -154,6 +175,8 @@ def test_an_autocommit_connection_is_the_callers_choice(application: Engine) -> 
         (lambda: enqueue("k", {"a": [{"b": "x\0y"}]}), ValueError, r"\$\.a\[0\]\.b"),
         (lambda: enqueue("k\0"), ValueError, "kind"),
         (lambda: "no job", TypeError, "expected a Job from enqueue"),
+        (lambda: send.call(7), TypeError, r"a call of 'mail.send': wrap it in enqueue\(\)"),
+        (lambda: send, TypeError, r"write enqueue\(send\.call\(\.\.\.\)\)"),
         (lambda: Job(kind="k", payload=b""), TypeError, "bytes"),
         (
             lambda: enqueue("k", {"id": ref(Document(title="a"))}),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sa_jobqueue import Job, enqueue
+from sa_jobqueue import Job, Registry, enqueue
 from sa_jobqueue.records import HandlerCall
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -105,6 +105,17 @@ def test_an_argument_that_can_not_work_is_named(
     """Before any SQL, so that the caller's transaction is untouched."""
     with pytest.raises(error, match=says):
         enqueue(**({"kind": "k"} | arguments))
+
+
+def test_a_handler_in_the_place_of_its_call_is_explained() -> None:
+    """The first mistake that everybody makes: the message has the line to write."""
+
+    @Registry().handler("mail.send")
+    def send(to: int) -> None: ...
+
+    for wrong, what in ((send, "the handler"), (send.call, "a method of the handler")):
+        with pytest.raises(TypeError, match=rf"{what} of 'mail.send': write enqueue\(send\.call\(\.\.\.\)\)"):
+            enqueue(wrong)  # type: ignore[arg-type]
 
 
 def test_the_boundaries_are_allowed() -> None:

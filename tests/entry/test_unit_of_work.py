@@ -372,15 +372,3 @@ def test_a_two_phase_session_prepares_its_jobs(application: Engine) -> None:
         session.commit()
         assert job.enqueued
     assert rows(application, "kind") == ["k"]
-
-
-def test_a_missing_table_says_what_to_run(empty_database_url: str) -> None:
-    """The server's error is kept, without the payload, and a note names the command."""
-    engine = create_engine(empty_database_url)
-    with Session(engine) as session:
-        session.add(enqueue("k", {"token": "S3CR3T-42"}))
-        with pytest.raises(Exception, match="jobqueue_jobs") as caught:
-            session.flush()
-    assert "alembic upgrade head" in caught.value.__notes__[0]
-    assert "S3CR3T-42" not in str(caught.value)
-    engine.dispose()

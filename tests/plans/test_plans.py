@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from sa_jobqueue.queries import expired, held, unknown
+from sa_jobqueue.queries import expired, held, unknown, unserved
 from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
@@ -143,9 +143,14 @@ def test_rescue_goes_by_the_primary_key(loaded: Table) -> None:
 
 def test_a_lost_claim_is_found_among_the_running(loaded: Table) -> None:
     """Without ids the running jobs are read, and nothing else."""
-    plan = loaded.explain(settle.release_claim(), {"token": uuid.uuid4()})
-    assert plan.scanned == []
-    assert plan.indexes <= {PRIMARY, RUNNING_INDEX}
+    for statement, given in (
+        (settle.release_claim(), {}),
+        (settle.release_listed(), {"ids": loaded.running}),
+        (held.of_token(), {}),
+    ):
+        plan = loaded.explain(statement, {"token": uuid.uuid4(), **given})
+        assert plan.scanned == []
+        assert plan.indexes <= {PRIMARY, RUNNING_INDEX}
 
 
 def test_redrive_goes_by_the_primary_key(loaded: Table) -> None:
@@ -182,3 +187,22 @@ def test_unknown_kinds_are_looked_for_at_the_heads_of_queues(loaded: Table) -> N
     assert plan.scanned == []
     assert plan.indexes == {READY_INDEX}
     assert plan.buffers <= 3 * 20 * len(ALL_QUEUES)
+
+
+def test_future_jobs_cost_the_look_for_unknown_kinds_nothing(loaded: Table) -> None:
+    """A queue of nothing but jobs for tomorrow has an empty head, however many there are."""
+    plan = loaded.explain(
+        unknown.unknown_kinds(), {"queues": ["scheduled"], "kinds": ["another"], "amount": 1000}
+    )
+    assert plan.root["Actual Rows"] == 0
+    assert plan.buffers <= 100
+
+
+def test_unserved_queues_are_found_by_their_names(loaded: Table) -> None:
+    """The look from name to name reads an index, and of each queue a bounded number of due jobs."""
+    plan = loaded.explain(unserved.unserved(), {"queues": ["q0"], "kinds": ["test"], "amount": 5})
+    assert plan.scanned == []
+    assert plan.indexes == {READY_INDEX}
+    assert plan.root["Actual Rows"] == QUEUES - 1
+    # Six queues, the next name of each, ten priorities: a descent of the index each, and the due jobs' rows.
+    assert plan.buffers <= 6 * (11 * 4 + 3 * 5)

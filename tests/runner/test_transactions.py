@@ -97,7 +97,7 @@ def test_long_handlers_and_a_locked_table(engine: Engine, strict_url: str) -> No
         recorder.wait_for(JobSettled, count=20, timeout=30)
         failing = {event.loop for event in recorder.of(LoopFailed)}
         wait_until(lambda: {event.loop for event in recorder.of(LoopRecovered)} == failing)
-    assert {"dispatch", "settle"} <= failing
+    assert "settle" in failing  # then nothing is claimed, so that the dispatcher may have noticed nothing
     assert len(recorder.of(LoopFailed)) == len(recorder.of(LoopRecovered)) == len(failing)
     assert sampler.looks > 20
     assert (sampler.idle_in_transaction, sampler.holding_while_idle) == (0, 0)

@@ -152,6 +152,11 @@ class FakeStore:
     def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
         return self._statement(dict)
 
+    def unserved(
+        self, *, queues: Sequence[str], kinds: Sequence[str], limit: int
+    ) -> dict[str, dict[str, int]]:
+        return self._statement(dict)
+
     def installed_version(self) -> int:
         return self._statement(lambda: 1)
 

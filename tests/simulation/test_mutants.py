@@ -54,7 +54,7 @@ def _lost_outcomes_tried_for_ever(state: settle.Settling, events: Sequence[Any],
         if not isinstance(event, settle.Answered):
             return event
         answers = [
-            replace(answer, landing=Landing.BUSY) if answer.landing is Landing.LOST else answer
+            answer._replace(landing=Landing.BUSY) if answer.landing is Landing.LOST else answer
             for answer in event.answers
         ]
         return replace(event, answers=answers)
@@ -113,10 +113,10 @@ def _no_patience(state: duties.Maintaining, events: Sequence[Any], now: float) -
 
 
 def _patience_not_renewed(state: duties.Maintaining, events: Sequence[Any], now: float) -> Any:
-    """As if the renewals of before the outage counted after it."""
+    """As if the time before the outage counted after it."""
     after, actions = duties.step(state, [event for event in events if event != duties.RenewalFailed()], now)
     if duties.Connected() in events:
-        after = replace(after, renewing_since=state.renewing_since)
+        after = replace(after, well_since=now - after.patience, renewed_at=now)
     return after, actions
 
 
@@ -140,6 +140,7 @@ MUTANTS: dict[str, tuple[Profile, Steps]] = {
 def _first_found(make: Callable[[int], Schedule]) -> list[str]:
     for seed in range(ENOUGH):
         if found := make(seed).run():
+            assert not any("died" in line for line in found), "a mutant must be wrong, not broken"
             return found
     return []
 

@@ -181,6 +181,18 @@ def test_a_lost_claim_with_a_request_is_cancelled(engine: Engine, store: Store, 
     assert (row.status, row.reason, row.finished_at is None) == ("cancelled", "cancelled", False)
 
 
+def test_a_release_that_is_refused_holds_back_no_other(engine: Engine, store: Store, token: UUID) -> None:
+    """Of a lost claim all but the row that somebody's trigger protects come back at once, attempts included."""
+    ids = [add_job(engine) for _ in range(5)]
+    store.claim(token=token, quotas={"default": 5}, kinds=["test"], lease=MINUTE)
+    refuse(engine, ids[1], "RAISE 'no'")
+    assert store.release_claim(token=token) == 4
+    rows = [read_job(engine, job_id) for job_id in ids]
+    assert [(row.status, row.returned) for row in rows] == [
+        ("running", 0) if row.id == ids[1] else ("ready", 1) for row in rows
+    ]
+
+
 def test_three_runners_drain_a_queue(engine: Engine) -> None:
     """Runners that claim and complete at the same time share the work: every job is run once, by one of them."""
     with engine.begin() as connection:

@@ -15,6 +15,7 @@ from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.errors import ConfigurationError
+from sa_jobqueue.failures import describe_error
 from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.states import Verb
@@ -85,6 +86,21 @@ def test_a_threshold_that_is_no_number_is_refused(given: str) -> None:
     url = make_url("postgresql+psycopg:///shop").update_query_dict({"prepare_threshold": given})
     with pytest.raises(ConfigurationError, match=f"prepare_threshold={given}: write a number .* or none"):
         runner_engine(url, "runner-1")
+
+
+def test_an_error_quotes_no_payload(engine: Engine) -> None:
+    """What a loop fails with ends up in logs: the constraint is named there, the row and the parameters are not."""
+    add_job(engine, payload={"token": "S3CR3T"})
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "ALTER TABLE jobqueue_jobs ADD CONSTRAINT theirs CHECK (status <> 'running')"
+        )
+    with pytest.raises(DBAPIError, match='violates check constraint "theirs"') as caught:
+        work(engine.url)
+    described = describe_error(caught.value)
+    assert "theirs" in described
+    assert "S3CR3T" not in described
+    assert "runner-1" not in described
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, func, insert, select
 
-from sa_jobqueue.events import Event, JobRescued, Subscribers
+from sa_jobqueue.events import Event, JobRescued, Subscribers, UnservedQueues
 from sa_jobqueue.maintenance.acts import RESCUE_LIMIT, Maintenance
 from sa_jobqueue.maintenance.duties import Do, Done
 from sa_jobqueue.models import jobs
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.store.leases import Store
-from tests.support.jobs import add_running, read_job, refuse
+from tests.support.jobs import add_job, add_running, read_job, refuse
 
 HOUR = timedelta(hours=1)
 NONE = timedelta(0)
@@ -100,3 +100,47 @@ def test_a_refused_rescue_is_passed_over(
     assert _sweep(maintenance) == 1
     assert _rescued(heard) == set(ids[1:])
     assert read_job(engine, ids[0]).status == "running"
+
+
+def test_jobs_in_queues_that_nobody_here_serves_are_told(
+    engine: Engine, maintenance: Maintenance, heard: list[Event]
+) -> None:
+    """A job enqueued by name lands in `default`: a runner that could run it says so, once for every change."""
+    look = Do("unserved queues")
+    for queue, columns in (
+        ("served", {}),
+        ("future", {"run_at": func.now() + HOUR}),
+        ("foreign", {"kind": "another"}),
+        ("done", {"status": "done", "finished_at": func.now()}),
+    ):
+        add_job(engine, queue=queue, **columns)
+    maintenance.perform(look)
+    assert heard == []
+    for queue in ("default", "default", "Straße", ""):
+        add_job(engine, queue=queue)
+    assert maintenance.perform(look) == Done("unserved queues", more=False)
+    maintenance.perform(look)
+    told = UnservedQueues(
+        runner_id="runner-1", queues={"": {"test": 1}, "default": {"test": 2}, "Straße": {"test": 1}}
+    )
+    assert heard == [told]
+    with engine.begin() as connection:
+        connection.execute(jobs.delete().where(jobs.c.queue.not_in(["served"])))
+    maintenance.perform(look)
+    add_job(engine)
+    maintenance.perform(look)
+    assert heard[1:] == [UnservedQueues(runner_id="runner-1", queues={"default": {"test": 1}})]
+
+
+def test_the_look_for_unserved_queues_is_bounded(engine: Engine, store: Store) -> None:
+    """Of a long queue so many due jobs are counted and no more, over all priorities together."""
+    with engine.begin() as connection:
+        connection.execute(insert(jobs), [{"kind": "test", "priority": number % 10} for number in range(50)])
+    assert store.unserved(queues=[], kinds=["test"], limit=7) == {"default": {"test": 7}}
+    assert store.unknown_kinds(queues=["default"], kinds=[], limit=7) == {"test": 7}
+
+
+def test_every_duty_is_known(store: Store, maintenance: Maintenance) -> None:
+    """What is due is also done: no duty's name is misspelt."""
+    for duty in maintenance.duties(rescue_interval=HOUR):
+        assert maintenance.perform(Do(duty.name)) == Done(duty.name, more=False)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Result:
     seconds: float
     passed: bool
     closing: str
+    output: str
 
 
 def gates(python: Path) -> list[Step]:
@@ -66,8 +68,20 @@ def oldest_sqlalchemy(python: Path) -> Step:
 
 
 def run(steps: Sequence[Step]) -> int:
-    """Run all steps, print the table and, last, what pytest said at its end. 0 when all passed."""
-    results = [_run(step) for step in steps]
+    """Run all steps, print the table and, last, what pytest said at its end. 0 when all passed.
+
+    Quiet steps go one after another. The others mostly wait for servers and processes, so they go side by side: the
+    first is shown as it runs, what the others print comes when they are through.
+    """
+    results = [_run(step, show=False) for step in steps if step.quiet]
+    loud = [step for step in steps if not step.quiet]
+    with ThreadPoolExecutor(max_workers=max(1, len(loud))) as side_by_side:
+        running = [side_by_side.submit(_run, step, show=step is loud[0]) for step in loud]
+        for place, future in enumerate(running):
+            result = future.result()
+            if place:
+                print(f"--- {result.step.name}\n{result.output}", flush=True)
+            results.append(result)
     width = max(len(step.name) for step in steps)
     print(f"\n{'step':<{width}}  seconds  result")
     for result in results:
@@ -84,8 +98,9 @@ def _pytest(python: Path, arguments: Sequence[str]) -> tuple[str, ...]:
     return (str(python), "-m", "pytest", *colour, *arguments)
 
 
-def _run(step: Step) -> Result:
-    print(f"--- {step.name}", flush=True)
+def _run(step: Step, *, show: bool) -> Result:
+    if show or step.quiet:
+        print(f"--- {step.name}", flush=True)
     began = time.monotonic()
     lines: list[str] = []
     process = subprocess.Popen(
@@ -100,12 +115,13 @@ def _run(step: Step) -> Result:
     with process:
         for line in process.stdout:
             lines.append(line)
-            if not step.quiet:
+            if show:
                 print(line, end="", flush=True)
     passed = process.returncode == 0
+    output = "".join(lines)
     if step.quiet and not passed:
-        print("".join(lines), end="", flush=True)
+        print(output, end="", flush=True)
     closing = next(
         (line.rstrip() for line in reversed(lines) if CLOSING.search(line)), f"{step.name}: broke off"
     )
-    return Result(step, time.monotonic() - began, passed, closing)
+    return Result(step, time.monotonic() - began, passed, closing, output)

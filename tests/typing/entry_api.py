@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, assert_type
 
@@ -37,10 +37,11 @@ async def async_targets_are_awaited(
     connection: AsyncConnection,
     jobs: list[Job],
 ) -> None:
-    assert_type(enqueue_many(session, jobs), Awaitable[list[Enqueued]])
+    await assert_type(enqueue_many(session, jobs), Coroutine[Any, Any, list[Enqueued]])
     assert_type(await enqueue_many(session, jobs), list[Enqueued])
     assert_type(await enqueue_many(scoped, jobs), list[Enqueued])
     assert_type(await enqueue_many(connection, jobs), list[Enqueued])
+    enqueue_many(session, jobs)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
 
 
 def wrong_targets_are_flagged(engine: Engine, jobs: list[Job]) -> None:

@@ -146,12 +146,14 @@ def test_a_lost_claim_is_released_until_one_lease_later() -> None:
 def test_a_lost_claim_is_not_forgotten_in_a_long_outage() -> None:
     """However long the database is away, the release is sent once it answers."""
     state, (claim,) = _after(_state(), now=100.0)
-    state, _ = _after(state, Failed(claim, BROKEN, 0.5), now=100.0)
+    state, _ = _after(state, Failed(claim, BROKEN, 0.5), OutcomesBlocked(True), now=100.0)
     for now in range(101, 1000, 10):
         state, actions = step(state, (), float(now))
         release = ReleaseClaim(claim.token)
         assert release in actions
-        state, _ = step(state, [Failed(release, UNREACHABLE, 5.0)], float(now))
+        # Tried again well before anybody's patience with a lost runner is over.
+        state, actions = step(state, [Failed(release, UNREACHABLE, 60.0)], float(now))
+        assert actions[-1].at <= now + 10.0
     state, _ = step(state, [Released(claim.token)], 1000.0)
     assert state.lost == ()
 

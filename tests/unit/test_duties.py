@@ -58,15 +58,13 @@ def test_a_full_batch_goes_on_at_once() -> None:
     assert _first(state, Done("plain", more=True), now=102.0)[1] == Do("plain")
 
 
-def test_the_first_gentle_duty_comes_one_renewal_interval_after_our_own_renewal() -> None:
-    """Which comes after connecting: the living get their chance before anybody judges them."""
+def test_the_first_gentle_duty_comes_one_renewal_interval_after_connecting() -> None:
+    """And after a renewal of our own: the living get their chance before anybody judges them."""
     state = _connected(GENTLE, at=100.0, renewed=False)
     assert _first(state, now=500.0)[1] == WaitUntil(None)
     state, action = _first(state, OwnRenewal(110.0), now=110.0)
-    assert action == WaitUntil(150.0)
-    state, action = _first(state, OwnRenewal(149.0), now=149.0)
-    assert action == WaitUntil(150.0)
-    assert _first(state, now=150.0)[1] == Do("gentle")
+    assert action == WaitUntil(140.0)
+    assert _first(state, now=140.0)[1] == Do("gentle")
 
 
 def test_a_renewal_from_before_the_connection_does_not_count() -> None:
@@ -74,16 +72,16 @@ def test_a_renewal_from_before_the_connection_does_not_count() -> None:
     state = _connected(GENTLE, at=100.0, renewed=False)
     state, action = _first(state, OwnRenewal(99.0), now=150.0)
     assert action == WaitUntil(None)
-    assert _first(state, OwnRenewal(150.0), now=150.0)[1] == WaitUntil(190.0)
+    assert _first(state, OwnRenewal(150.0), now=150.0)[1] == Do("gentle")
 
 
 def test_an_outage_while_a_gentle_duty_waits_is_told_by_the_keeper() -> None:
-    """Maintenance sends nothing meanwhile and would not notice: patience begins with the next renewal."""
+    """Maintenance sends nothing meanwhile and would not notice: patience begins anew with each failed renewal."""
     state = _connected(GENTLE)
     state, action = _first(state, RenewalFailed(), now=110.0)
     assert action == WaitUntil(None)
     state, action = _first(state, OwnRenewal(139.0), now=139.0)
-    assert action == WaitUntil(179.0)
+    assert action == WaitUntil(150.0)
 
 
 def test_patience_begins_when_an_outage_ends() -> None:
@@ -101,7 +99,7 @@ def test_patience_begins_when_an_outage_ends() -> None:
     state, action = _first(state, Connected(), now=1005.0)
     assert action == WaitUntil(None)
     state, action = _first(state, OwnRenewal(1005.5), now=1005.5)
-    assert action == WaitUntil(1045.5)
+    assert action == WaitUntil(1045.0)
 
 
 def test_an_outage_seen_by_any_duty_gives_the_gentle_ones_their_patience() -> None:
@@ -112,7 +110,7 @@ def test_an_outage_seen_by_any_duty_gives_the_gentle_ones_their_patience() -> No
     assert action == Connect()
     state, _ = _first(state, Connected(), now=150.2)
     state, _ = _first(state, Done("plain", more=False), OwnRenewal(151.0), now=151.0)
-    assert _first(state, now=190.0)[1] == WaitUntil(191.0)
+    assert _first(state, now=190.0)[1] == WaitUntil(190.2)
 
 
 def test_a_duty_that_is_refused_for_ever_holds_up_no_other() -> None:
@@ -137,7 +135,7 @@ def test_a_gentle_duty_that_is_refused_is_patient_again() -> None:
     assert action == Do("gentle")
     state, action = _first(state, Failed(Do("gentle"), REFUSED, 0.1), now=150.0)
     assert action == WaitUntil(None)
-    assert _first(state, OwnRenewal(160.0), now=160.0)[1] == WaitUntil(200.0)
+    assert _first(state, OwnRenewal(160.0), now=160.0)[1] == WaitUntil(190.0)
 
 
 def test_a_stop_ends_it() -> None:

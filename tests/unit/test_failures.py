@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+import traceback
 from typing import Never
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.exc import IntegrityError, StatementError
 
-from sa_jobqueue.failures import LONGEST_ERROR, describe_error, headline, storable
+from sa_jobqueue.failures import LONGEST_ERROR, describe_error, headline, hide_values, storable
 
 
 class UnprintableError(Exception):
@@ -163,3 +165,70 @@ def test_an_error_without_message_is_its_name() -> None:
     """No trailing colon for `raise ValueError`."""
     assert headline(ValueError()) == "ValueError"
     assert headline(Aborted("x")) == f"{__name__}.Aborted: x"
+
+
+class CheckViolation(Exception):  # noqa: N818 - named as the drivers do
+    """As psycopg raises it: the text is libpq's, with labels in the client's language, the fields are the server's."""
+
+    sqlstate = "23514"
+
+    class diag:  # noqa: N801
+        message_primary = 'violates check constraint "c"'
+
+    def __init__(self) -> None:
+        super().__init__(f"FEHLER:  {self.diag.message_primary}\nDETAIL:  Failing row contains (S3CR3T-42)")
+
+
+class CheckViolationError(Exception):
+    """As asyncpg raises it: fields are attributes, and the text is put together when asked for."""
+
+    sqlstate = "23514"
+    detail: str | None = None
+
+    def __init__(self) -> None:
+        super().__init__('violates check constraint "c"')
+        self.detail = "Failing row contains (S3CR3T-42,\nHINT: S3CR3T-42)"
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}\nDETAIL:  {self.detail}" if self.detail else str(self.args[0])
+
+
+def from_database(driver_error: Exception) -> IntegrityError:
+    """The error as SQLAlchemy hands it on."""
+    error = IntegrityError("INSERT INTO t VALUES (%(v)s)", {"v": "S3CR3T-42"}, driver_error)
+    error.__cause__ = driver_error
+    return error
+
+
+@pytest.mark.parametrize("driver_error", [CheckViolation, CheckViolationError])
+def test_no_row_of_a_database_error_is_told(driver_error: type[Exception]) -> None:
+    """DETAIL quotes the failing row, the parameters are its values: neither gets into a log or a stored error."""
+    error = from_database(driver_error())
+    assert "S3CR3T" in str(error)
+    for text in (describe_error(error), describe_error(driver_error()), headline(driver_error())):
+        assert 'violates check constraint "c"' in text
+        assert "S3CR3T" not in text
+    first, statement, cause = describe_error(error).split("\n")
+    assert first.startswith("sqlalchemy.exc.IntegrityError: (")
+    assert statement == "[SQL: INSERT INTO t VALUES (%(v)s)]"
+    assert cause.startswith("caused by ")
+
+
+@pytest.mark.parametrize("driver_error", [CheckViolation, CheckViolationError])
+def test_values_can_be_taken_out_of_an_error_in_place(driver_error: type[Exception]) -> None:
+    """Also a traceback that somebody else prints shows them no more; types and SQLSTATE stay."""
+    error = from_database(driver_error())
+    hide_values(error)
+    printed = "".join(traceback.format_exception(error))
+    assert "S3CR3T" not in printed
+    assert printed.count('violates check constraint "c"') == 2
+    assert error.orig.sqlstate == "23514"
+
+
+def test_what_somebody_added_to_a_statement_error_is_told() -> None:
+    """SQLAlchemy and this library add what to do about it, and an error without a driver's cause has only its text."""
+    error = StatementError("no value for 'v'", None, None, None)
+    error.add_detail("run: alembic upgrade head")
+    assert describe_error(error) == (
+        "sqlalchemy.exc.StatementError: (run: alembic upgrade head)\nno value for 'v'"
+    )

@@ -97,6 +97,23 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "job 17 document.embed: the lease was past, it is renewed before complete",
     ),
     (
+        ev.SettleDelayed(
+            **JOB, verb=Verb.COMPLETE, cause="busy", retry_in=5 * SECOND, fault="CheckViolation, constraint c"
+        ),
+        "WARNING",
+        "job 17 document.embed: the database refuses its complete (CheckViolation, constraint c), again in 5s",
+    ),
+    (
+        settled(Verb.COMPLETE, JobStatus.DONE, duration=SECOND, fault="DataError, SQLSTATE 22P05"),
+        "WARNING",
+        "job 17 document.embed done in 1s; stored without its details (DataError, SQLSTATE 22P05)",
+    ),
+    (
+        settled(Verb.DISCARD, JobStatus.DEAD, reason="gone", fault="DataError"),
+        "ERROR",
+        "job 17 document.embed is dead after attempt 2 of 5: gone; stored without its details (DataError)",
+    ),
+    (
         ev.OutcomeDropped(**JOB, verb=Verb.COMPLETE, cause="gone"),
         "WARNING",
         "job 17 document.embed: attempt 2 ended in complete, not written: the row doesn't exist any more",
@@ -127,6 +144,16 @@ LINES: list[tuple[ev.Event, str, str]] = [
         ),
         "WARNING",
         "due jobs without a handler here, left alone: 3 of b, 1 of emebd (did you mean embed or embeds?)",
+    ),
+    (
+        ev.UnservedQueues(
+            runner_id="r", queues={"default": {"document.embed": 1}, "mail": {"a": 2, "b": 1000}}
+        ),
+        "WARNING",
+        (
+            "due jobs of kinds handled here wait in queues that this runner does not serve: 1 document.embed in "
+            "'default', 2 a in 'mail', 1000 b in 'mail'; add --queues default:10,mail:10"
+        ),
     ),
     (
         ev.PolicyFault(**JOB, fault="returned -1, expected a timedelta or None", delay=20 * SECOND),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import OrderedDict, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -118,6 +119,51 @@ def test_subclasses_are_stored_as_the_plain_value(value: Any, plain: Any) -> Non
     """An enumeration member or a special dict must not decide what a driver sends."""
     fixed = fix(value)
     assert json.loads(fixed.text) == plain == fixed.value
+
+
+class LyingDict(dict[Any, Any]):
+    """Says of itself that it is whatever it is compared with."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+class LyingList(list[Any]):
+    """As LyingDict."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+class LyingTuple(tuple[Any, ...]):
+    """As LyingDict."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"a": [value]}])
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (LyingDict({1: 2}), "key is int"),
+        (LyingDict(x=(1, 2)), r"list\(\)"),
+        (LyingList([(1, 2)]), r"list\(\)"),
+        (LyingTuple([1]), r"list\(\)"),
+    ],
+)
+def test_a_subclass_is_not_asked_whether_it_is_equal(
+    wrap: Callable[[Any], Any], value: Any, says: str
+) -> None:
+    """Its own `__eq__` could let a tuple or a key that isn't text slip past the check."""
+    with pytest.raises(TypeError, match=says):
+        encode(wrap(value))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from sa_jobqueue.queries import expired, held, schema, unknown
+from sa_jobqueue.queries import expired, held, schema, unknown, unserved
 from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
 
 BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
@@ -21,13 +21,16 @@ STATEMENTS: list[Callable[[], Any]] = [
     claim.claim_listed,
     claim.candidates,
     settle.release_claim,
+    settle.release_listed,
     redrive.candidates,
     redrive.redrive,
     redrive.key_is_held,
     expired.expired,
     held.owners,
+    held.of_token,
     schema.comment,
     unknown.unknown_kinds,
+    unserved.unserved,
 ]
 
 
@@ -99,7 +102,16 @@ def test_only_settlements_leave_their_token() -> None:
         for build in STATEMENTS
         if "settled_token=jobqueue_jobs.lease_token" in text_of(build())
     }
-    assert stamped == {"complete", "retry", "snooze", "discard", "release", "abort", "release_claim"}
+    assert stamped == {
+        "complete",
+        "retry",
+        "snooze",
+        "discard",
+        "release",
+        "abort",
+        "release_claim",
+        "release_listed",
+    }
     others = [text_of(build()) for build in STATEMENTS if build.__name__ not in stamped]
     assert not [text for text in others if re.search(r"settled_token\s*=", text)]
 

@@ -1,0 +1,67 @@
+"""What a caller is told when the database refuses a job: the type as ever, no payload, and what to do."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from sa_jobqueue import enqueue
+from tests.entry.conftest import Client
+
+SECRET = "S3CR3T-42"
+
+
+def add_a_job(session: Session) -> None:
+    session.add(enqueue("k", {"token": SECRET}, idempotency_key="x"))
+
+
+@pytest.fixture
+def constrained(application: Engine) -> Engine:
+    """An application's own constraint on the table, which no job fulfils."""
+    with application.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE jobqueue_jobs ADD CONSTRAINT app_c CHECK (kind <> 'k')")
+    return application
+
+
+def test_no_text_of_the_error_holds_the_payload(client: Client, constrained: Engine) -> None:
+    """DETAIL quotes the failing row, and error texts end up in logs. The exception is SQLAlchemy's, with its SQLSTATE."""
+    with pytest.raises(IntegrityError, match='violates check constraint "app_c"') as caught:
+        client.run(add_a_job)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    orig: Any = caught.value.orig
+    assert orig.sqlstate == "23514"
+
+
+@pytest.mark.parametrize("kind", ["sync", "psycopg", "asyncpg"])
+def test_a_missing_table_says_what_to_run(kind: str, empty_database_url: str) -> None:
+    """The server's error is kept, and its text, also after commit(), names the line and the command."""
+    with pytest.raises(Exception, match="jobqueue_jobs") as caught:
+        Client(kind, empty_database_url).run(add_a_job)
+    advice, *_ = str(caught.value).split("\n")
+    assert advice == (
+        "(the table of the job queue is missing on the search_path, or older than this release: put "
+        "op.migrate_jobqueue(0, 1) into a revision of your Alembic history, unless it is there already, and run: "
+        "alembic upgrade head)"
+    )
+    assert SECRET not in str(caught.value)
+
+
+def test_a_missing_table_of_an_application_is_none_of_ours(application: Engine, session: Session) -> None:
+    """A trigger of its own on the job table fails with the same SQLSTATE: no migration of ours would mend it."""
+    with application.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO audit_log VALUES (new.id); RETURN new; END $$"
+        )
+        connection.exec_driver_sql(
+            "CREATE TRIGGER audit AFTER INSERT ON jobqueue_jobs FOR EACH ROW EXECUTE FUNCTION audit()"
+        )
+    add_a_job(session)
+    with pytest.raises(Exception, match="audit_log") as caught:
+        session.flush()
+    assert "alembic" not in str(caught.value)
