@@ -6,70 +6,71 @@ import os
 import re
 import subprocess
 import sys
-from datetime import timedelta
+import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, ForeignKey, create_engine, text
+from alembic.autogenerate import compare_metadata, produce_migrations, render_python_code
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import Engine, ForeignKey, create_engine, delete, insert, make_url, text, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 import sa_jobqueue
-from sa_jobqueue import Job, Registry
+import sa_jobqueue.admin
+from sa_jobqueue import Enqueued, Job, JobContext, Registry, enqueue, never
+from sa_jobqueue.admin import redrive
 from sa_jobqueue.cli.run import run
-from sa_jobqueue.states import diagram
+from sa_jobqueue.database import normalise_url
+from sa_jobqueue.migrations import migrate_jobqueue
+from sa_jobqueue.runner import Runner, RunnerSettings
+from sa_jobqueue.states import Verb, diagram
+from tests.support.databases import new_name
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)^```", re.M | re.S)
 BLOCKS = [match.groupdict() for match in BLOCK.finditer(README)]
-
-ALEMBIC_INI = "[alembic]\nscript_location = %(here)s/migrations\n"
-ENV_PY = """
-import os
-from alembic import context
-from sqlalchemy import create_engine
-import sa_jobqueue
-from shop.jobs import Base
-
-with create_engine(os.environ["DATABASE_URL"]).connect() as connection:
-    context.configure(connection=connection, target_metadata=[Base.metadata, sa_jobqueue.metadata])
-    with context.begin_transaction():
-        context.run_migrations()
-"""
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def _marked(prefix: str) -> list[dict[str, str]]:
     return [block for block in BLOCKS if (block["mark"] or "").startswith(prefix)]
 
 
+def _commands() -> list[tuple[str, str]]:
+    """The commands of the first ten minutes, each with the output that is shown."""
+    (console,) = _marked("run")
+    return re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", console["code"], re.M)
+
+
 def test_the_quickstart_works_as_written(tmp_path: Path, empty_database_url: str) -> None:
-    """Every file and every command of the first ten minutes, in order, with the output that is shown."""
+    """Every file and every command of the first ten minutes, in order, with the output that is shown; nothing else."""
     for block in _marked("file: "):
         path = tmp_path / block["mark"].removeprefix("file: ")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block["code"])
-    (tmp_path / "alembic.ini").write_text(ALEMBIC_INI)
-    (tmp_path / "migrations" / "env.py").write_text(ENV_PY)
-    environment = {
-        **os.environ,
-        "DATABASE_URL": empty_database_url,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+    environment = {**os.environ, "DATABASE_URL": empty_database_url, "PYTHONPATH": str(ROOT)}
+    # With -P a module is like an installed command: it doesn't find what lies in the current folder by itself.
+    programs = {
+        "alembic": ["-P", "-m", "alembic"],
+        "python": [],
+        "sa-jobqueue": ["-P", "-m", "sa_jobqueue"],
     }
-    (console,) = _marked("run")
-    for command, expected in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", console["code"], re.M):
-        if command.startswith(("pip ", "export ")):  # the environment of the tests has both
-            continue
+    for command, expected in _commands():
         program, *arguments = command.split()
-        modules = {"alembic": "alembic", "sa-jobqueue": "sa_jobqueue"}
-        line = (
-            [sys.executable, *arguments]
-            if program == "python"
-            else [sys.executable, "-m", modules[program], *arguments]
-        )
+        if program in ("pip", "createdb", "export"):  # the environment of the tests has all three
+            continue
         done = subprocess.run(
-            line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, *programs[program], *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         assert done.stdout.endswith(expected), command
@@ -82,10 +83,45 @@ def test_the_quickstart_works_as_written(tmp_path: Path, empty_database_url: str
     assert statuses == ["done"]
 
 
+def test_the_quickstart_is_counted_right() -> None:
+    """Files and commands are as many as the first sentence says; the extra to install exists, the URL can be read."""
+    counts = f"{NUMBERS[len(_marked('file: '))].capitalize()} files and {NUMBERS[len(_commands())]} commands"
+    assert counts in README
+    commands = "\n".join(command for command, _ in _commands())
+    (extra,) = re.findall(r"pip install .*\[(\w+)\]", commands)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert extra in project["optional-dependencies"]
+    (url,) = re.findall(r"export DATABASE_URL=(\S+)", commands)
+    (database,) = re.findall(r"createdb (\w+)", commands)
+    assert make_url(url).database == normalise_url(url).database == database
+
+
 def test_the_diagram_is_the_one_of_the_code() -> None:
     """The life of a job in README is made from the table of transitions."""
     (block,) = _marked("diagram")
     assert block["code"].strip() == diagram()
+
+
+def test_verbs_said_to_have_no_call_have_none() -> None:
+    """A verb in the diagram that nobody can call yet is named; once it can be called, the sentence has to go."""
+    (sentence,) = re.findall(r"No call yet for: (.*?)\. ", README)
+    verbs = re.findall(r"`(\w+)`", sentence)
+    assert set(verbs) < set(Verb)
+    assert [verb for verb in verbs if hasattr(sa_jobqueue.admin, verb)] == []
+
+
+def test_autogenerate_proposes_the_table_until_the_line_has_run(empty_database_url: str) -> None:
+    """Why README says to write the line first, and that the proposal is no substitute."""
+    engine = create_engine(empty_database_url)
+    with engine.begin() as connection:
+        context = MigrationContext.configure(connection)
+        proposal = produce_migrations(context, sa_jobqueue.metadata)
+        upgrade = render_python_code(proposal.upgrade_ops)
+        assert "create_table('jobqueue_jobs'" in upgrade
+        assert "autovacuum" not in upgrade
+        migrate_jobqueue(Operations(context), 0, 1)
+        assert compare_metadata(MigrationContext.configure(connection), sa_jobqueue.metadata) == []
+    engine.dispose()
 
 
 class Base(DeclarativeBase):
@@ -96,6 +132,7 @@ class Document(Base):
     __tablename__ = "documents"
 
     id: Mapped[int] = mapped_column(primary_key=True)
+    indexed: Mapped[bool] = mapped_column(default=False)
     job_id: Mapped[int | None] = mapped_column(ForeignKey(Job.__table__.c.id))
     job: Mapped[Job | None] = relationship(Job)
 
@@ -107,12 +144,15 @@ def _snippets() -> list[str]:
 def test_the_snippets_run(engine: Engine) -> None:
     """Every other piece of Python in README does what it says on a real database."""
     Base.metadata.create_all(engine, tables=[Document.__table__])  # type: ignore[list-item]
-    jobs = Registry()
+    elsewhere = Registry()
 
-    @jobs.handler("order.send_receipt")
+    @elsewhere.handler("order.send_receipt")
     def send_receipt(order_id: int) -> None: ...
 
-    assert len(_snippets()) == 2
+    @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
+    def embed(document_id: int) -> None: ...
+
+    assert len(_snippets()) == 3
     with Session(engine) as session:
         document = Document(id=1)
         session.add(document)
@@ -120,22 +160,97 @@ def test_the_snippets_run(engine: Engine) -> None:
         names |= {
             "connection": session.connection(),
             "document": document,
-            "jobs": jobs,
+            "Document": Document,
+            "embed": embed,
+            "engine": engine,
+            "jobs": Registry(),
             "send_receipt": send_receipt,
+            "Session": Session,
             "session": session,
             "timedelta": timedelta,
         }
         for snippet in _snippets():
             exec(compile(snippet, "README.md", "exec", dont_inherit=True), names)
         session.commit()
-        count = session.execute(text("SELECT count(*) FROM jobqueue_jobs")).scalar_one()
-        assert count == 100_004
         assert document.job_id is not None
+    assert _jobs(engine) == [("default", 5, 100_002), ("ai", 8, 2)]
+    names["index"](None, document_id=1)
+    assert _jobs(engine) == [("default", 5, 100_002), ("ai", 8, 3)]
+    with Session(engine) as session:
+        assert session.get_one(Document, 1).indexed
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
+
+
+def _jobs(engine: Engine) -> list[tuple[str, int, int]]:
+    with engine.connect() as connection:
+        rows = connection.execute(
+            text("SELECT queue, max_attempts, count(*) FROM jobqueue_jobs GROUP BY 1, 2 ORDER BY 3 DESC")
+        )
+        return [(row[0], row[1], row[2]) for row in rows]
+
+
+def test_the_fields_of_the_context_are_all_named() -> None:
+    """A handler's author reads in README what `ctx` has."""
+    (paragraph,) = re.findall(r"^`ctx` has .*?\n\n", README, re.M | re.S)
+    fields = {name for name in dir(JobContext) if not name.startswith("_")} - {
+        "mark_cancel_requested",
+        "mark_lost",
+    }
+    assert set(re.findall(r"`(\w+)(?:\(\))?`", paragraph)) - {"ctx", "attempts", "returned"} == fields
+
+
+@pytest.mark.parametrize("value", [datetime(2024, 1, 1, tzinfo=UTC), UUID(int=7)])
+def test_dates_and_uuids_are_refused_as_said(value: object) -> None:
+    """What README tells to pass as text is no payload."""
+    with pytest.raises(TypeError, match="no JSON type"):
+        enqueue("order.send_receipt", {"order_id": value})
+
+
+def test_what_goes_past_the_refusals_is_named(engine: Engine) -> None:
+    """README doesn't promise more than the unit of work can hold: these statements do go through."""
+    with Session(engine) as session:
+        session.add(enqueue("order.send_receipt"))
+        session.flush()
+        session.execute(update(Job).values(priority=9))
+        session.execute(insert(Job), [{"kind": "order.send_receipt"}])
+        session.bulk_save_objects([Job(kind="order.send_receipt")])
+        assert session.execute(text("SELECT count(*) FROM jobqueue_jobs")).scalar_one() == 3
+        session.execute(delete(Job))
+        assert session.execute(text("SELECT count(*) FROM jobqueue_jobs")).scalar_one() == 0
+
+
+def test_the_rights_named_are_enough(engine: Engine) -> None:
+    """A role with SELECT and INSERT enqueues, keyed and not; one with SELECT and UPDATE runs, rescues and redrives."""
+    jobs = Registry()
+    jobs.handler("order.send_receipt", retry=never())(lambda: 1 / 0)
+    producer, runner = new_name(), new_name()
+    with engine.begin() as connection:
+        for role, right in ((producer, "INSERT"), (runner, "UPDATE")):
+            connection.execute(text(f"CREATE ROLE {role}"))
+            connection.execute(text(f"GRANT SELECT, {right} ON jobqueue_jobs TO {role}"))
+    try:
+        with Session(engine) as session, session.begin():
+            session.execute(text(f"SET LOCAL ROLE {producer}"))
+            session.add(job := enqueue("order.send_receipt", idempotency_key="a"))
+            session.flush()
+            session.add(again := enqueue("order.send_receipt", idempotency_key="a"))
+            session.flush()
+            assert job.enqueued is not None
+            assert again.enqueued == Enqueued(job.enqueued.id, "existing")
+        url = engine.url.update_query_dict({"options": f"-crole={runner}"})
+        assert Runner(jobs, url, RunnerSettings(burst=True)).run(handle_signals=False) == 0
+        with Session(engine) as session, session.begin():
+            session.execute(text(f"SET LOCAL ROLE {runner}"))
+            assert [answer.landed for answer in redrive(session, [job.enqueued.id])] == [True]
+    finally:
+        with engine.begin() as connection:
+            for role in (producer, runner):
+                connection.execute(text(f"DROP OWNED BY {role}"))
+                connection.execute(text(f"DROP ROLE {role}"))
 
 
 @pytest.mark.parametrize("option", sorted(set(re.findall(r"(?<![-\w])--[a-z][a-z-]+", README))))
 def test_every_option_named_exists(option: str) -> None:
     """README names no option that the command doesn't have."""
     known = {name for parameter in run.params for name in parameter.opts} | {"--help"}
-    assert option in known | {"--sql"}
+    assert option in known | {"--autogenerate"}
