@@ -60,10 +60,17 @@ class Base(DeclarativeBase):
     metadata: ClassVar[MetaData] = MetaData()
 
 
+class JobTable(Table):
+    """A table like any other, told apart when a statement that writes it is compiled."""
+
+    inherit_cache = True
+
+
 class Job(Base):
     """One job: a row of `jobqueue_jobs`. Made by `enqueue()`, changed by verbs, read like any mapped class."""
 
     __tablename__ = "jobqueue_jobs"
+    __table_cls__ = JobTable
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=False), primary_key=True)
     kind: Mapped[str] = mapped_column(Text)
@@ -145,7 +152,11 @@ class Job(Base):
 
     @property
     def enqueued(self) -> Enqueued | None:
-        """Id and outcome, from the flush on; a plain record that outlives expiry, close and commit."""
+        """Id and outcome, from the flush on; a plain record that outlives expiry, close and commit.
+
+        Of the object that `enqueue()` returned alone: None before its flush, and for a job that was read from the
+        database. A type checker is satisfied by `assert job.enqueued`.
+        """
         enqueued: Enqueued | None = self.__dict__.get("_enqueued")
         return enqueued
 

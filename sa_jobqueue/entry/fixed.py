@@ -1,9 +1,10 @@
 """A Job is not changed through the ORM: the assignment is refused, and names the verb that does it.
 
 A write by the ORM carries no lease token: it would overwrite what a runner has just written. So a Job that `enqueue()`
-made, or that has a row, takes no assignment, no `del`, no `flag_modified()`. The listeners sit on the attributes of
-Job, so that nobody else's objects pay for them. `session.execute(update(Job))` is outside: it says what it does, and a
-listener for it would cost every statement of every session some 5 microseconds.
+made, or that has a row, takes no assignment, no `del`, no `flag_modified()`, and `update(Job)` and `delete(Job)` are
+refused. The listeners sit on the attributes of Job, and statements are looked at when one that writes its table is
+compiled, so that nobody else's objects and statements pay for them. Core statements on `Job.__table__` are outside: they
+say what they do.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy import Connection, event, inspect
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstanceState, Mapper
 
 from sa_jobqueue.entry.request import COLUMNS
 from sa_jobqueue.errors import EnqueueError, UnfencedWriteError
-from sa_jobqueue.models import Job
+from sa_jobqueue.models import Job, JobTable
 
 if TYPE_CHECKING:
     from sqlalchemy.orm.attributes import AttributeEventToken
+    from sqlalchemy.sql.compiler import SQLCompiler
 
 _ARGUMENTS = {
     name: name for name in ("kind", "payload", "queue", "priority", "max_attempts", "expires_at")
@@ -38,6 +41,10 @@ _VERBS = {
     "returned": "a dead or cancelled job is redriven, which gives it a new budget",
     "max_attempts": "a dead or cancelled job is redriven, which gives it a new budget",
 } | dict.fromkeys(("reason", "finished_at", "result", "progress", "last_error", "errors"), _SETTLED)
+_VERBS_OF_ROWS = (
+    "a ready job is rescheduled, one that must not run is cancelled, a dead or cancelled one is redriven, finished ones "
+    "are pruned by age"
+)
 _ANOTHER = "what a stored job asks for stays; cancel it and enqueue another"
 
 
@@ -81,6 +88,21 @@ for _name in COLUMNS:
     event.listen(_attribute, "set", _on_set, raw=True)
     event.listen(_attribute, "remove", _on_remove, raw=True)
     event.listen(_attribute, "modified", _on_modified, raw=True)
+
+
+@compiles(JobTable)
+def _refuse_orm_statement(table: JobTable, compiler: SQLCompiler, **options: Any) -> str:
+    """`iscrud` marks the table that an UPDATE or DELETE writes; one of the ORM knows whose mapper it is for."""
+    if options.get("iscrud"):
+        statement = compiler.stack[-1]["selectable"]
+        if statement._propagate_attrs.get("plugin_subject") is not None:  # noqa: SLF001  # no public way to tell
+            verb = statement.__visit_name__
+            raise UnfencedWriteError(
+                f"{verb}(Job) writes past the lease that guards each job: {_VERBS_OF_ROWS}. ({verb}(Job.__table__) is not "
+                "refused: whoever writes that answers for the lease.)"
+            )
+    text: str = compiler.visit_table(table, **options)  # type: ignore[no-untyped-call]  # left untyped there
+    return text
 
 
 @event.listens_for(Job, "before_insert")

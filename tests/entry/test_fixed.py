@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import flag_dirty, flag_modified
 
@@ -154,3 +155,50 @@ def test_a_loaded_job_is_an_ordinary_object_to_read(stored: Job, session: Sessio
     session.expire(stored)
     assert (stored.payload, stored.errors, stored.result) == ({"a": 1}, [], None)
     assert session.get(Job, stored.id) is stored
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("update", lambda session: session.execute(update(Job).values(status="done"))),
+        ("update", lambda session: session.execute(update(Job).where(Job.kind == "k").values(priority=0))),
+        ("update", lambda session: session.execute(update(Job), [{"id": 1, "priority": 0}])),
+        ("update", lambda session: session.query(Job).update({"priority": 0})),
+        ("update", lambda session: session.execute(update(Job).values(priority=0).returning(Job))),
+        (
+            "update",
+            lambda session: session.execute(select(update(Job).values(priority=0).returning(Job.id).cte())),
+        ),
+        ("delete", lambda session: session.execute(delete(Job))),
+        ("delete", lambda session: session.execute(delete(Job).where(Document.job_id == Job.id))),
+        ("delete", lambda session: session.query(Job).filter_by(kind="k").delete()),
+    ],
+)
+def test_statements_of_the_orm_are_refused(
+    name: str, write: Callable[[Session], Any], stored: Job, session: Session, application: Engine
+) -> None:
+    """They would write every job past its lease, and never reach the server; the session goes on. Twice: none is cached."""
+    session.add(Document(title="a"))
+    for _ in range(2):
+        with pytest.raises(
+            UnfencedWriteError, match=rf"{name}\(Job\).*rescheduled.*{name}\(Job\.__table__\)"
+        ):
+            write(session)
+    session.commit()
+    assert rows(application, "kind", "status", "priority") == [("k", "ready", 5)]
+    assert session.scalars(select(Document.title)).all() == ["a"]
+
+
+def test_other_statements_are_none_of_ours(stored: Job, session: Session, application: Engine) -> None:
+    """The application's own rows, found by way of their jobs, and Core statements on the table itself."""
+    session.add_all([Document(title="a", job=stored), Document(title="b")])
+    session.execute(update(Document).where(Document.job_id == Job.id).values(title="with job"))
+    assert session.scalars(select(Document.title).order_by(Document.id)).all() == ["with job", "b"]
+    session.execute(delete(Document).where(Document.job_id == Job.id, Job.kind == "k"))
+    assert session.scalars(select(Document.title)).all() == ["b"]
+    session.execute(update(jobs).values(priority=1))
+    session.commit()
+    assert rows(application, "priority") == [1]
+    session.execute(delete(jobs))
+    session.commit()
+    assert rows(application, "priority") == []
