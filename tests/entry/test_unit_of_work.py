@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -372,3 +373,17 @@ def test_a_two_phase_session_prepares_its_jobs(application: Engine) -> None:
         session.commit()
         assert job.enqueued
     assert rows(application, "kind") == ["k"]
+
+
+def test_a_job_that_is_read_again_has_its_id_and_no_outcome(session: Session) -> None:
+    """The session keeps no object that nobody else keeps: the outcome goes with the one that enqueue() returned."""
+    session.add(document := Document(title="a", job=enqueue("k")))
+    session.commit()
+    gc.collect()
+    assert document.job
+    assert document.job.enqueued is None
+    assert document.job.id == document.job_id
+    document.job = kept = enqueue("k")
+    session.commit()
+    assert document.job is kept
+    assert kept.enqueued == Enqueued(document.job_id, "created")
