@@ -47,8 +47,8 @@ class Maintenance:
         self._margin = margin
         self._runner_id = runner_id
         self._subscribers = subscribers
-        self._unknown: dict[str, int] = {}
-        self._unserved: dict[str, dict[str, int]] = {}
+        self._unknown: set[str] = set()
+        self._unserved: set[tuple[str, str]] = set()
         self._passed = 0
 
     @staticmethod
@@ -114,15 +114,17 @@ class Maintenance:
         unknown = self._store.unknown_kinds(
             queues=sorted(self._queues), kinds=self._registry.kinds, limit=LOOK_LIMIT
         )
-        if unknown and unknown != self._unknown:
+        if set(unknown) - self._unknown:
             nearest = {kind: self._registry.nearest(kind) for kind in unknown}
             self._subscribers.emit(UnknownKinds(runner_id=self._runner_id, kinds=unknown, nearest=nearest))
-        self._unknown = unknown
+        self._unknown = set(unknown)
 
     def _report_unserved_queues(self) -> None:
         unserved = self._store.unserved(
             queues=sorted(self._queues), kinds=self._registry.kinds, limit=LOOK_LIMIT
         )
-        if unserved and unserved != self._unserved:
+        # Told again when another queue or kind joins: the counts change all the time where others serve those queues.
+        told = {(queue, kind) for queue, kinds in unserved.items() for kind in kinds}
+        if told - self._unserved:
             self._subscribers.emit(UnservedQueues(runner_id=self._runner_id, queues=unserved))
-        self._unserved = unserved
+        self._unserved = told

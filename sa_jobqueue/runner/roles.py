@@ -203,6 +203,7 @@ class Settler:
                         delay=settlement.delay,
                         reason=settlement.reason,
                         error=settlement.error,
+                        fault=answer.fault,
                     )
                 )
             else:
@@ -220,6 +221,7 @@ class Settler:
                     verb=delay.finished.settlement.verb,
                     cause="expired" if delay.landing is Landing.EXPIRED else "busy",
                     retry_in=timedelta(seconds=delay.wait),
+                    fault=delay.fault,
                 )
             )
 

@@ -84,6 +84,8 @@ class Conclude:
 class Delay:
     """An outcome that could not be written yet, and why: tried again in `wait` seconds, at `due`.
 
+    `fault` is what the database said when it refused the row.
+
     `again` stays with it: an answer that was once lost may still land behind a lock.
     """
 
@@ -92,6 +94,7 @@ class Delay:
     due: float
     wait: float
     again: bool
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,11 @@ def _after_answers(state: Settling, answered: Answered, now: float) -> tuple[Set
             # A lease that is past is renewed at once; one that stays past is of a row that somebody holds.
             wait = _next_wait(waits.get(key), at_once=expired)
             waits[key] = wait
-            delays.append(Delay(finished, answer.landing, now + wait, wait, expired or answered.again))
+            delays.append(
+                Delay(
+                    finished, answer.landing, now + wait, wait, expired or answered.again, fault=answer.fault
+                )
+            )
         else:
             waits.pop(key, None)
             decided.append((finished, answer))

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.errors import LeaseLostError
-from sa_jobqueue.events import JobSettled, JobStarted, LeaseLost, OutcomeDropped, PolicyFault
+from sa_jobqueue.events import JobSettled, JobStarted, LeaseLost, OutcomeDropped, PolicyFault, SettleDelayed
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed, never
@@ -256,3 +256,32 @@ def test_a_handler_whose_job_was_taken_over_is_told_and_its_result_thrown_away(
     assert told == [job]
     assert row(engine, job) == taken
     assert recorder.of(JobSettled) == []
+
+
+def test_an_outcome_that_the_database_refuses_is_told(engine: Engine, database_url: str) -> None:
+    """An application's trigger may refuse a row: its neighbours are done, and an event names what refused it."""
+    jobs = Registry()
+    jobs.handler("work")(lambda: None)
+    with engine.begin() as connection:
+        refused, *others = [add(connection, "work") for _ in range(3)]
+        connection.execute(
+            text(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                f" IF NEW.id = {refused} THEN RAISE 'not this one' USING ERRCODE = 'JQ001'; END IF; RETURN NEW; END $$"
+            )
+        )
+        connection.execute(
+            text(
+                "CREATE TRIGGER refuse BEFORE UPDATE OF status ON jobqueue_jobs FOR EACH ROW"
+                " WHEN (NEW.status = 'done') EXECUTE FUNCTION refuse()"
+            )
+        )
+    with running(jobs, database_url) as recorder:
+        recorder.wait_for(JobSettled, count=2)
+        (delayed, *_) = recorder.wait_for(SettleDelayed)
+        with engine.begin() as connection:
+            connection.execute(text("DROP TRIGGER refuse ON jobqueue_jobs"))
+        recorder.wait_for(JobSettled, count=3)
+    assert delayed.job_id == refused
+    assert "JQ001" in delayed.fault
+    assert {row(engine, job).status for job in (refused, *others)} == {"done"}
