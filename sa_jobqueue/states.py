@@ -58,31 +58,49 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One verb: the statuses it leaves, those it may reach, and its guard."""
+    """One verb: the moves it may make, as pairs of the status it leaves and the one it reaches, and its guard.
 
-    sources: tuple[JobStatus, ...]
-    targets: tuple[JobStatus, ...]
+    None stands for no row: before an enqueue, after a prune.
+    """
+
+    moves: tuple[tuple[JobStatus | None, JobStatus | None], ...]
     guard: Guard
+
+    @property
+    def sources(self) -> tuple[JobStatus, ...]:
+        """The statuses that the verb leaves, each once."""
+        return tuple(dict.fromkeys(source for source, _ in self.moves if source is not None))
+
+    @property
+    def targets(self) -> tuple[JobStatus, ...]:
+        """The statuses that the verb may reach, each once."""
+        return tuple(dict.fromkeys(target for _, target in self.moves if target is not None))
+
+
+def _moves(
+    sources: tuple[JobStatus | None, ...], targets: tuple[JobStatus | None, ...]
+) -> tuple[tuple[JobStatus | None, JobStatus | None], ...]:
+    return tuple((source, target) for source in sources for target in targets)
 
 
 _READY, _RUNNING, _DONE, _DEAD, _CANCELLED = JobStatus
 
 TRANSITIONS: Mapping[Verb, Transition] = MappingProxyType(
     {
-        Verb.ENQUEUE: Transition((), (_READY,), Guard.UNIQUE_KEY),
-        Verb.CLAIM: Transition((_READY,), (_RUNNING,), Guard.DUE),
-        Verb.RENEW: Transition((_RUNNING,), (_RUNNING,), Guard.TOKEN),
-        Verb.COMPLETE: Transition((_RUNNING,), (_DONE,), Guard.TOKEN_AND_LEASE),
-        Verb.RETRY: Transition((_RUNNING,), (_READY, _DEAD, _CANCELLED), Guard.TOKEN),
-        Verb.SNOOZE: Transition((_RUNNING,), (_READY, _CANCELLED), Guard.TOKEN),
-        Verb.DISCARD: Transition((_RUNNING,), (_DEAD, _CANCELLED), Guard.TOKEN),
-        Verb.RELEASE: Transition((_RUNNING,), (_READY, _CANCELLED), Guard.TOKEN),
-        Verb.ABORT: Transition((_RUNNING,), (_CANCELLED,), Guard.TOKEN),
-        Verb.RESCUE: Transition((_RUNNING,), (_READY, _DEAD, _CANCELLED), Guard.EXPIRED_LEASE),
-        Verb.CANCEL: Transition((_READY, _RUNNING), (_CANCELLED, _RUNNING), Guard.ID),
-        Verb.REDRIVE: Transition((_DEAD, _CANCELLED), (_READY,), Guard.ID),
-        Verb.RESCHEDULE: Transition((_READY,), (_READY,), Guard.ID),
-        Verb.PRUNE: Transition((_DONE, _DEAD, _CANCELLED), (), Guard.AGE),
+        Verb.ENQUEUE: Transition(_moves((None,), (_READY,)), Guard.UNIQUE_KEY),
+        Verb.CLAIM: Transition(_moves((_READY,), (_RUNNING,)), Guard.DUE),
+        Verb.RENEW: Transition(_moves((_RUNNING,), (_RUNNING,)), Guard.TOKEN),
+        Verb.COMPLETE: Transition(_moves((_RUNNING,), (_DONE,)), Guard.TOKEN_AND_LEASE),
+        Verb.RETRY: Transition(_moves((_RUNNING,), (_READY, _DEAD, _CANCELLED)), Guard.TOKEN),
+        Verb.SNOOZE: Transition(_moves((_RUNNING,), (_READY, _CANCELLED)), Guard.TOKEN),
+        Verb.DISCARD: Transition(_moves((_RUNNING,), (_DEAD, _CANCELLED)), Guard.TOKEN),
+        Verb.RELEASE: Transition(_moves((_RUNNING,), (_READY, _CANCELLED)), Guard.TOKEN),
+        Verb.ABORT: Transition(_moves((_RUNNING,), (_CANCELLED,)), Guard.TOKEN),
+        Verb.RESCUE: Transition(_moves((_RUNNING,), (_READY, _DEAD, _CANCELLED)), Guard.EXPIRED_LEASE),
+        Verb.CANCEL: Transition(((_READY, _CANCELLED), (_RUNNING, _RUNNING)), Guard.ID),
+        Verb.REDRIVE: Transition(_moves((_DEAD, _CANCELLED), (_READY,)), Guard.ID),
+        Verb.RESCHEDULE: Transition(_moves((_READY,), (_READY,)), Guard.ID),
+        Verb.PRUNE: Transition(_moves((_DONE, _DEAD, _CANCELLED), (None,)), Guard.AGE),
     }
 )
 
@@ -96,6 +114,7 @@ def diagram() -> str:
     """The transitions as Mermaid source, for the documentation."""
     lines = ["stateDiagram-v2"]
     for verb, transition in TRANSITIONS.items():
-        for source in transition.sources or ("[*]",):
-            lines += [f"    {source} --> {target}: {verb}" for target in transition.targets or ("[*]",)]
+        lines += [
+            f"    {source or '[*]'} --> {target or '[*]'}: {verb}" for source, target in transition.moves
+        ]
     return "\n".join(lines)

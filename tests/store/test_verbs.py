@@ -137,6 +137,13 @@ def test_the_tables_agree() -> None:
         for verb, transition in TRANSITIONS.items()
     }
     assert coded == LIFE
+    # All others may lead from each of their sources to each of their targets.
+    assert set(TRANSITIONS[Verb.CANCEL].moves) == {("ready", "cancelled"), ("running", "running")}
+    assert all(
+        len(transition.moves) == max(1, len(transition.sources)) * max(1, len(transition.targets))
+        for verb, transition in TRANSITIONS.items()
+        if verb is not Verb.CANCEL
+    )
     assert set(Verb) == set(LIFE)
     assert {guard for guard, *_ in LIFE.values()} == set(Guard)
     landing = {
