@@ -8,25 +8,19 @@ from __future__ import annotations
 import os
 
 from alembic import context
-from sqlalchemy import create_engine, inspect
-from sqlalchemy.engine import make_url
+from sqlalchemy import URL, create_engine, inspect
 from sqlalchemy.schema import CreateSchema
 
+from sa_jobqueue.database import normalise_url
 from sa_jobqueue.models import metadata
 
 VARIABLES = ("SA_JOBQUEUE_DATABASE_URL", "DATABASE_URL")
 
 
-def database_url() -> str:
+def database_url() -> URL:
     for variable in VARIABLES:
         if url := os.environ.get(variable):
-            # "postgresql://" means another driver in each release line of SQLAlchemy; psycopg works in all of them.
-            parsed = make_url(
-                url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url
-            )
-            if parsed.drivername == "postgresql":
-                parsed = parsed.set(drivername="postgresql+psycopg")
-            return parsed.render_as_string(hide_password=False)
+            return normalise_url(url)
     raise SystemExit(
         f"no database URL: set {' or '.join(VARIABLES)}, for example postgresql://user@localhost/app"
     )

@@ -1,8 +1,9 @@
-"""Every error the library raises on purpose.
+"""The errors of the library, by what went wrong; `sa_jobqueue.testing` has one of its own.
 
     JobQueueError
     ├── ConfigurationError      settings that can't work (names them and the cure)
-    │   └── SchemaVersionError  the database lacks the tables, or has older ones than this release needs
+    │   ├── SchemaVersionError  the database lacks the tables, or has older ones than this release needs
+    │   └── RegistryNotFoundError  (in `loading`) the module or the registry that was named can't be had
     ├── EnqueueError            a job that can't be added to this session or connection
     ├── UnfencedWriteError      an ORM change of a stored Job (names the verb to use instead)
     ├── PayloadError            a stored payload that doesn't fit its handler

@@ -118,8 +118,8 @@ class SettleDelayed:
 class OutcomeDropped:
     """An outcome is thrown away: nothing was written, for the job isn't this runner's any more.
 
-    "lost": another owner or an operator has it. "gone": the row doesn't exist. "unknown": an answer was lost and a later
-    owner has settled the job since, so that nobody can tell whether this outcome landed before.
+    "lost": another owner or an operator has it; after a lost answer this outcome may have landed before them. "gone": the
+    row doesn't exist.
     """
 
     job_id: int
@@ -127,7 +127,7 @@ class OutcomeDropped:
     queue: str
     attempt: int
     verb: Verb
-    cause: Literal["lost", "gone", "unknown"]
+    cause: Literal["lost", "gone"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

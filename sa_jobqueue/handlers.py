@@ -15,9 +15,12 @@ from sa_jobqueue.context import JobContext
 from sa_jobqueue.names import check_name
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PAYLOAD_VERSION,
     DEFAULT_QUEUE,
     HIGHEST_PRIORITY,
+    LAST_PAYLOAD_VERSION,
     LOWEST_PRIORITY,
+    MOST_ATTEMPTS,
     HandlerCall,
 )
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
@@ -26,9 +29,6 @@ from sa_jobqueue.signature import HandlerSignature, function_name, read_signatur
 _Direct = ParamSpec("_Direct")  # the function's own parameters
 _Fields = ParamSpec("_Fields")  # the same without a leading JobContext: what a call's payload holds
 _Result = TypeVar("_Result")
-
-MOST_ATTEMPTS = 2_000_000_000
-_LAST_PAYLOAD_VERSION = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +45,7 @@ class HandlerSettings:
     retry: RetryPolicy = DEFAULT_RETRY
     permanent: tuple[type[BaseException], ...] = ()
     aliases: tuple[str, ...] = ()
-    payload_version: int = 1
+    payload_version: int = DEFAULT_PAYLOAD_VERSION
 
     def __post_init__(self) -> None:
         where = f"handler({check_name('handler(kind)', self.kind)!r})"
@@ -53,7 +53,7 @@ class HandlerSettings:
         _check_int(f"{where}: max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
         if self.priority is not None:
             _check_int(f"{where}: priority", self.priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
-        _check_int(f"{where}: payload_version", self.payload_version, 1, _LAST_PAYLOAD_VERSION)
+        _check_int(f"{where}: payload_version", self.payload_version, 1, LAST_PAYLOAD_VERSION)
         _check_policy(f"{where}: retry", self.retry)
         for cls in self.permanent:
             _check_exception_class(f"{where}: permanent", cls)

@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.names import hint
 from sa_jobqueue.registry import Registry
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-class RegistryNotFoundError(Exception):
+class RegistryNotFoundError(ConfigurationError):
     """The module or the registry in it can't be had; the message says which and what is there instead."""
 
 

@@ -26,6 +26,7 @@ DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_PAYLOAD_VERSION = 1
 HIGHEST_PRIORITY, LOWEST_PRIORITY = 0, 9
+MOST_ATTEMPTS = LAST_PAYLOAD_VERSION = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,11 @@ class ExpiredLease:
     max_attempts: int
     leased_by: str | None
 
+    @property
+    def counted_attempts(self) -> int:
+        """As of a ClaimedJob."""
+        return self.attempts - self.returned
+
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
@@ -182,7 +188,7 @@ class Rescued:
     id: int
     kind: str
     queue: str
-    attempts: int
+    attempt: int
     status: JobStatus
     leased_by: str | None
 

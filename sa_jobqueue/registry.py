@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.handlers import Handler, HandlerSettings, make_handler, several
 from sa_jobqueue.names import nearest
-from sa_jobqueue.records import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE
+from sa_jobqueue.records import DEFAULT_MAX_ATTEMPTS, DEFAULT_PAYLOAD_VERSION, DEFAULT_QUEUE
 from sa_jobqueue.retry import DEFAULT_RETRY, RetryPolicy
 from sa_jobqueue.signature import function_name
 
@@ -63,7 +63,7 @@ class Registry:
         retry: RetryPolicy = DEFAULT_RETRY,
         permanent: Iterable[type[BaseException]] = (),
         aliases: Iterable[str] = (),
-        payload_version: int = 1,
+        payload_version: int = DEFAULT_PAYLOAD_VERSION,
     ) -> _Registration:
         """Register the decorated function for jobs of this kind, and of its `aliases` (former names).
 

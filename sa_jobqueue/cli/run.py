@@ -27,7 +27,7 @@ from sa_jobqueue.cli.options import duration_option, option, queues
 from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
-from sa_jobqueue.loading import RegistryNotFoundError, load_registry
+from sa_jobqueue.loading import load_registry
 from sa_jobqueue.models import configure
 from sa_jobqueue.models import metadata as tables
 from sa_jobqueue.names import check_name, hint
@@ -134,7 +134,7 @@ def run(
             burst=burst,
             name=name and check_name("--name", name),
         )
-    except (ConfigurationError, RegistryNotFoundError, ValueError) as error:
+    except (ConfigurationError, ValueError) as error:
         raise CommandError(str(error)) from error
     code = _run(registry, url, settings)
     if code:

@@ -7,10 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from sa_jobqueue.durations import check_delay
-from sa_jobqueue.handlers import MOST_ATTEMPTS
 from sa_jobqueue.names import check_name
 from sa_jobqueue.payloads import plain_text
-from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from sa_jobqueue.records import HIGHEST_PRIORITY, LAST_PAYLOAD_VERSION, LOWEST_PRIORITY, MOST_ATTEMPTS
 
 #: Drivers can't read a timestamp of another year back, in whatever time zone the session is.
 FIRST_YEAR, LAST_YEAR = 2, 9998
@@ -39,7 +38,7 @@ def max_attempts(value: Any) -> int:
 
 def payload_version(value: Any) -> int:
     """1 to 2,000,000,000."""
-    return _whole("payload_version", value, 1, MOST_ATTEMPTS)
+    return _whole("payload_version", value, 1, LAST_PAYLOAD_VERSION)
 
 
 def check_times(*, run_at: Any, delay: Any, expires_at: Any) -> None:

@@ -145,7 +145,6 @@ def _line(event: ev.Event) -> tuple[int, str]:
 _CAUSES = {
     "lost": "another owner or an operator has the job",
     "gone": "the row doesn't exist any more",
-    "unknown": "an answer was lost and a later owner has settled it since",
 }
 
 

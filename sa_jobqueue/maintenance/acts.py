@@ -93,7 +93,7 @@ class Maintenance:
                     job_id=job.id,
                     kind=job.kind,
                     queue=job.queue,
-                    attempt=job.attempts,
+                    attempt=job.attempt,
                     status=job.status,
                     leased_by=job.leased_by,
                 )
@@ -105,9 +105,9 @@ class Maintenance:
     def _backoff(self, lease: ExpiredLease) -> timedelta:
         """The handler's own backoff; a policy that gives up after an error of the job's is not asked to judge ours."""
         handler = self._registry.find(lease.kind)
-        attempt = max(1, lease.attempts - lease.returned)
+        policy = DEFAULT_RETRY if handler is None else handler.retry
         error = LeaseLostError(f"runner {lease.leased_by} was lost")
-        decision = decide(DEFAULT_RETRY if handler is None else handler.retry, attempt, error)
+        decision = decide(policy, lease.counted_attempts, error)
         return RESCUE_DELAY if decision.delay is None else decision.delay
 
     def _report_unknown_kinds(self) -> None:

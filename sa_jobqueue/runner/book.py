@@ -37,10 +37,6 @@ class Book:
         with self._changed:
             self._held.update((execution.key, execution) for execution in executions)
 
-    def holds(self, key: Key) -> bool:
-        """False once the job was given up: its late result must be thrown away."""
-        return key in self._held
-
     def snapshot(self) -> list[Key]:
         """The keys held now: what a renewal renews."""
         with self._changed:
@@ -84,10 +80,12 @@ class Book:
             if not self._held:
                 self._changed.notify_all()
 
-    def executions(self) -> list[Execution]:
-        """Everything held, for the end of the grace period."""
+    def decide_all(self) -> list[Execution]:
+        """The executions that nobody has decided yet, the word about each taken: for the end of the grace period."""
         with self._changed:
-            return list(self._held.values())
+            undecided = {key: one for key, one in self._held.items() if key not in self._decided}
+            self._decided.update(undecided)
+            return list(undecided.values())
 
     def wait_until_empty(self, deadline: float) -> bool:
         """Block until nothing is held, or the monotonic deadline; True when nothing is."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from sa_jobqueue.registry import Registry
+    from sa_jobqueue.runner.executors import Execution
     from sa_jobqueue.runner.settings import RunnerSettings
 
 #: Exit codes; a second signal gives 128 and its number.
@@ -213,7 +214,8 @@ class Crew:
         left = self._give_up_running(hand_back=hand_back)
         last = time.monotonic() + LAST_WRITES
         self.book.wait_until_empty(last)
-        unwritten = len(self.book)
+        unwritten = set(self.book.snapshot())
+        handed_back = sum(one.key not in unwritten for one in left) if hand_back else 0
         self.book.close()
         self.settler.post(settle.StopSettling(until=last))
         self.keeper.post(leases.StopKeeping())
@@ -228,8 +230,8 @@ class Crew:
             RunnerStopped(
                 runner_id=self.runner_id,
                 exit_code=code,
-                handed_back=max(0, left - unwritten) if hand_back else 0,
-                left_to_leases=unwritten if hand_back else left + unwritten,
+                handed_back=handed_back,
+                left_to_leases=len(unwritten) if hand_back else len(left) + len(unwritten),
             )
         )
         return code
@@ -253,12 +255,12 @@ class Crew:
             )
         )
 
-    def _give_up_running(self, *, hand_back: bool) -> int:
-        """Decide in place of the handlers that still run; how many they were.
+    def _give_up_running(self, *, hand_back: bool) -> list[Execution]:
+        """Decide in place of the handlers that still run; which they were.
 
         Handed back, their attempt counts and others may start them at once; else the lease decides.
         """
-        running = [execution for execution in self.book.executions() if self.book.decide(execution.key)]
+        running = self.book.decide_all()
         for execution in running:
             execution.context.mark_lost()
             if hand_back:
@@ -266,4 +268,4 @@ class Crew:
                 self.settler.post(settle.Finished(execution, shutdown, seconds=None))
         if not hand_back:
             self.book.drop(execution.key for execution in running)
-        return len(running)
+        return running

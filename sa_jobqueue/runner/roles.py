@@ -89,7 +89,6 @@ class Dispatcher:
             quotas=claim.quotas,
             kinds=self._kinds,
             lease=self._lease,
-            leased_by=self._runner_id,
         )
         # Whatever fails up to here makes the claim a lost one, so from here on nothing may fail.
         executions = [self._execution(job) for job in jobs]

@@ -56,13 +56,15 @@ class Runner:
         self._crew: Crew | None = None
         self._hand_back = False
         self._exit_code = STOPPED
+        self._supervisor: threading.Thread | None = None
 
     def run(self, *, handle_signals: bool = True) -> int:
         """Run until a signal, a drained burst or a fault, and return the exit code.
 
-        0: stopped with every outcome written. 1: a loop died of a fault. 7: the grace period passed; jobs that were
-        still running were handed back (their attempt counts), so the caller should end the process at once. 128 + n: a
-        second signal n. Raises what `start` raises; with `handle_signals` ValueError outside the main thread.
+        0: stopped with every outcome written. 1: a loop died of a fault. 7: jobs were still running when the grace period
+        passed (handed back with `handle_signals`, their attempt counts; else left to their leases), or outcomes could not
+        be written; the caller should end the process at once. 128 + n: a second signal n, and nothing has been waited
+        for. Raises what `start` raises; with `handle_signals` ValueError outside the main thread.
         """
         causes: list[str] = []
 
@@ -84,13 +86,16 @@ class Runner:
             return FORCED + second.number
 
     def start(self) -> None:
-        """Check and begin, then return.
+        """Check and begin, then return. A drained burst, the fault of a loop and `request_stop()` end it as `stop()` does.
 
         Raises ConfigurationError for a registry that can't serve these queues, SchemaVersionError for a database
         without the queue's tables, SQLAlchemy's OperationalError when it can't be reached, RuntimeError when started
         already.
         """
         self._start(hand_back=False)
+        # Nobody waits for the end in an embedded runner, and one that has lost a loop must not go on without it.
+        self._supervisor = threading.Thread(target=self._end, name="sa_jobqueue-end", daemon=True)
+        self._supervisor.start()
 
     def _start(self, *, hand_back: bool) -> None:
         self._check_registry()
@@ -132,6 +137,8 @@ class Runner:
         """
         self.request_stop()
         self._end()
+        if (supervisor := self._supervisor) is not None:
+            supervisor.join()
 
     def __enter__(self) -> Runner:
         self.start()
@@ -156,7 +163,7 @@ class Runner:
     def _end(self) -> int:
         crew = self._crew
         if crew is None:
-            return STOPPED
+            return self._exit_code
         ending = crew.wait_for_end()
         with self._lock:
             if self._crew is crew:  # else another thread has ended it meanwhile

@@ -154,7 +154,7 @@ def failure(error: ColumnElement[Any], verb: Verb) -> Values:
     # The time as text in UTC: as timestamptz it would be written in the time zone of the session.
     at = func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
     entry = func.jsonb_build_object(
-        *(word("attempt"), jobs.c.attempts),
+        *(word("attempt"), jobs.c.attempts - jobs.c.returned),
         *(word("at"), at),
         *(word("verb"), word(verb)),
         *(word("error"), cut(error)),

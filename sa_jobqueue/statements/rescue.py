@@ -34,5 +34,5 @@ def rescue() -> Update:
             **rest(dead_when=exhausted(), ready_at=moment() + mine.c.delay, reason=word("exhausted")),
             **failure(lost + word(" was lost (lease expired)"), Verb.RESCUE),
         )
-        .returning(mine.c.position, jobs.c.attempts, jobs.c.status)
+        .returning(mine.c.position, jobs.c.status)
     )

@@ -34,11 +34,11 @@ class Store:
 
     Holds one connection of `engine` (psycopg) from the first call on and belongs to one thread. Errors of the driver
     pass through as SQLAlchemy raises them; after one that broke the connection call `reset()`. `name` goes into
-    `leased_by` of the jobs that are claimed when the claim names nobody.
+    `leased_by` of the jobs that are claimed.
     """
 
     def __init__(self, engine: Engine, *, name: str) -> None:
-        self.name = name
+        self._name = name
         self._connection = OwnConnection(engine)
 
     def claim(
@@ -48,7 +48,6 @@ class Store:
         quotas: Mapping[str, int],
         kinds: Sequence[str],
         lease: timedelta,
-        leased_by: str | None = None,
     ) -> list[ClaimedJob]:
         """Take due jobs of these kinds: from each queue at most its quota, by priority, due time and id.
 
@@ -60,8 +59,8 @@ class Store:
         wanted = {queue: quota for queue, quota in quotas.items() if quota > 0}
         if not wanted or not kinds:
             return []
-        runner = self.name if leased_by is None else leased_by
-        rows = claim_rows(self._connection, wanted, kinds, {"token": token, "lease": lease, "runner": runner})
+        terms = {"token": token, "lease": lease, "runner": self._name}
+        rows = claim_rows(self._connection, wanted, kinds, terms)
         claimed = [ClaimedJob(row[0], token, *row[1:]) for row in rows]
         ranks = {queue: rank for rank, queue in enumerate(wanted)}
 
@@ -131,23 +130,28 @@ class Store:
         Left out are jobs that somebody else took or renewed, that are locked, or whose rescue the database refuses.
         """
 
-        def write(piece: Sequence[tuple[ExpiredLease, timedelta]]) -> Iterable[tuple[int, tuple[int, str]]]:
+        def write(piece: Sequence[tuple[ExpiredLease, timedelta]]) -> Iterable[tuple[int, str]]:
             parameters = {
                 "ids": [lease.id for lease, _ in piece],
                 "tokens": [lease.token for lease, _ in piece],
                 "delays": [delay for _, delay in piece],
                 "margin": margin,
             }
-            rows = self._connection.rows(rescue.rescue(), parameters)
-            return ((position, (attempts, status)) for position, attempts, status in rows)
+            return map(tuple, self._connection.rows(rescue.rescue(), parameters))
 
-        rescued = []
-        for place, (attempts, status) in sorted(write_in_pieces(write, leases).landed.items()):
-            lease = leases[place][0]
-            rescued.append(
-                Rescued(lease.id, lease.kind, lease.queue, attempts, STATUSES[status], lease.leased_by)
+        landed = write_in_pieces(write, leases).landed
+        return [
+            Rescued(
+                lease.id,
+                lease.kind,
+                lease.queue,
+                lease.counted_attempts,
+                STATUSES[landed[place]],
+                lease.leased_by,
             )
-        return rescued
+            for place, (lease, _) in enumerate(leases)
+            if place in landed
+        ]
 
     def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
         """Kinds other than these among the first `limit` due jobs of each queue: how many of each."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
 
+from sa_jobqueue.failures import hide_values
 from sa_jobqueue.queries.session import backend_pid
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class OwnConnection:
             with connection.begin():
                 return connection.execute(statement, parameters).all()
         except DBAPIError as error:
-            _leave_rows_out(error)
+            hide_values(error)
             raise
 
     def _open(self) -> Connection:
@@ -80,11 +81,3 @@ class OwnConnection:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def _leave_rows_out(error: DBAPIError) -> None:
-    cause = error.orig
-    primary = getattr(getattr(cause, "diag", None), "message_primary", None)
-    if cause is not None and primary is not None:
-        error.args = (f"({type(cause).__name__}) {primary}",)
-        cause.args = (primary,)  # causes are described with their error

@@ -269,11 +269,10 @@ class SimulatedRunner:
         self.dispatcher.post(dispatch.StopClaiming(until=grace_ends))
         while len(self.book) and world.now < grace_ends:
             world.sleep(0.1)
-        for execution in self.book.executions():
-            if self.book.decide(execution.key):
-                execution.context.mark_lost()
-                shutdown = Settlement(*execution.key, Verb.RETRY, delay=timedelta(0), error="shutdown")
-                self.settler.post(settle.Finished(execution, shutdown, seconds=None))
+        for execution in self.book.decide_all():
+            execution.context.mark_lost()
+            shutdown = Settlement(*execution.key, Verb.RETRY, delay=timedelta(0), error="shutdown")
+            self.settler.post(settle.Finished(execution, shutdown, seconds=None))
         last = world.now + GRACE
         while len(self.book) and world.now < last:
             world.sleep(0.1)

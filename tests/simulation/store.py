@@ -70,10 +70,9 @@ class FakeStore:
         quotas: Mapping[str, int],
         kinds: Sequence[str],
         lease: timedelta,
-        leased_by: str,
     ) -> list[ClaimedJob]:
         rows = self._statement(
-            lambda: self._database.claim(token, quotas, lease.total_seconds(), leased_by), claims=True
+            lambda: self._database.claim(token, quotas, lease.total_seconds(), self.name), claims=True
         )
         return [
             ClaimedJob(
@@ -147,7 +146,10 @@ class FakeStore:
             return []
         wanted = [(lease.id, lease.token, delay.total_seconds()) for lease, delay in leases]
         rows = self._statement(lambda: self._database.rescue(wanted, margin.total_seconds()))
-        return [Rescued(row.id, "work", row.queue, row.attempts, row.status, row.leased_by) for row in rows]
+        return [
+            Rescued(row.id, "work", row.queue, row.attempts - row.returned, row.status, row.leased_by)
+            for row in rows
+        ]
 
     def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
         return self._statement(dict)

@@ -30,9 +30,9 @@ def test_a_claimed_job_is_leased(engine: Engine, store: Store, token: UUID) -> N
     """A claim writes token, lease, owner and one attempt more, and leaves everything else alone."""
     job_id = add_job(engine, payload={"a": [1]}, max_attempts=7, expires_at=func.now() + HOUR, **keyed("key"))
     before = read_job(engine, job_id)
-    (claimed,) = store.claim(token=token, quotas={"default": 5}, kinds=["test"], lease=MINUTE, leased_by="me")
+    (claimed,) = store.claim(token=token, quotas={"default": 5}, kinds=["test"], lease=MINUTE)
     after = read_job(engine, job_id)
-    assert (after.status, after.lease_token, after.leased_by) == ("running", token, "me")
+    assert (after.status, after.lease_token, after.leased_by) == ("running", token, "runner-1")
     assert (after.attempts, after.returned) == (1, 0)
     assert after.lease_until == after.updated_at + MINUTE
     assert after.updated_at > before.updated_at
@@ -43,13 +43,6 @@ def test_a_claimed_job_is_leased(engine: Engine, store: Store, token: UUID) -> N
     assert (claimed.attempts, claimed.returned, claimed.max_attempts) == (1, 0, 7)
     assert (claimed.run_at, claimed.created_at) == (before.run_at, before.created_at)
     assert (claimed.idempotency_key, claimed.expired) == ("key", False)
-
-
-def test_the_store_signs_with_its_name(engine: Engine, store: Store) -> None:
-    """Without another name the lease carries the store's."""
-    job_id = add_job(engine)
-    claim_ids(store, {"default": 1})
-    assert read_job(engine, job_id).leased_by == "runner-1"
 
 
 def test_order_within_and_across_queues(engine: Engine, store: Store) -> None:

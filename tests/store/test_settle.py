@@ -104,6 +104,7 @@ def test_retry_without_an_attempt_left(engine: Engine, store: Store, token: UUID
     )
     assert changed(before, after) == {"reason", "finished_at", "last_error", "errors"}
     assert (after.status, after.reason, after.last_error) == ("dead", "exhausted", "boom")
+    assert [entry["attempt"] for entry in after.errors] == [5]
     assert after.finished_at == after.updated_at
 
 

@@ -17,7 +17,6 @@ def test_the_same_job_under_two_tokens_is_two_entries() -> None:
     book.hold([first, second])
     book.drop([first.key])
     assert book.snapshot() == [second.key]
-    assert not book.holds(first.key)
 
 
 def test_only_one_word_counts_about_an_outcome() -> None:
@@ -26,6 +25,17 @@ def test_only_one_word_counts_about_an_outcome() -> None:
     one = execution()
     book.hold([one])
     assert [book.decide(one.key), book.decide(one.key)] == [True, False]
+
+
+def test_the_end_decides_what_nobody_has_decided() -> None:
+    """Neither what has ended already nor what is gone by then counts as running."""
+    book = Book()
+    ended, running, gone = (execution() for _ in range(3))
+    book.hold([ended, running, gone])
+    assert book.decide(ended.key)
+    book.drop([gone.key])
+    assert book.decide_all() == [running]
+    assert not book.decide(running.key)
 
 
 def test_one_word_counts_also_among_threads() -> None:
