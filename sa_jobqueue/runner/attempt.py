@@ -44,18 +44,19 @@ class Attempts:
         started = time.perf_counter()
         try:
             settlement, fault = _attempt(execution)
-            if fault is not None:
-                self._report_fault(execution, settlement, fault)
         except (
             BaseException
-        ) as error:  # an attempt without a verdict would hold its slot and its lease for ever
+        ) as error:  # without a verdict an attempt would hold its slot and its lease for ever
             settlement = Settlement(
                 *execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)
             )
+            fault = None
         if os.getpid() != self._process:
             # The handler has forked, and this is its child coming back: nothing of the runner is its own, neither the
             # connections nor the job. The parent's thread settles.
             os._exit(0 if settlement.verb is Verb.COMPLETE else 1)
+        if fault is not None:
+            self._report_fault(execution, settlement, fault)
         self._on_finished(Finished(execution, settlement, time.perf_counter() - started))
 
     def let_go(self, execution: Execution) -> None:

@@ -84,9 +84,8 @@ class Conclude:
 class Delay:
     """An outcome that could not be written yet, and why: tried again in `wait` seconds, at `due`.
 
-    `fault` is what the database said when it refused the row.
-
-    `again` stays with it: an answer that was once lost may still land behind a lock.
+    `again` stays with it, for an answer that was once lost may still land behind a lock. `fault` is what the database
+    said when it refused the row.
     """
 
     finished: Finished

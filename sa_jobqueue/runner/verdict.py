@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from sa_jobqueue.failures import describe_error, storable
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
+from sa_jobqueue.retry import decide
 from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
     from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import ClaimedJob
+    from sa_jobqueue.retry import Decision
 
 EXPIRED_REASON = "expired"
 SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
@@ -37,7 +39,9 @@ def verdict(
     error = None if cause is None else describe_error(cause)
     match outcome:
         case Retry(after=None, reason=reason):
-            return _failed(job, handler, cause or Settle(outcome), _joined(reason, error))
+            # Asked for by the handler: the policy says when, and `permanent` has no say.
+            decision = decide(handler.retry, job.counted_attempts, cause or Settle(outcome))
+            return _after(decision, job, _joined(reason, error), why="the retry policy gives up")
         case Retry(after=after, reason=reason):
             return Settlement(job.id, job.token, Verb.RETRY, delay=after, error=_joined(reason, error)), None
         case Snooze(after):
@@ -71,8 +75,14 @@ def _failed(
     job: ClaimedJob, handler: Handler[..., ..., Any], raised: BaseException, error: str | None
 ) -> tuple[Settlement, str | None]:
     decision = handler.decide(job.counted_attempts, raised)
+    return _after(decision, job, error, why=f"no retry after {type(raised).__qualname__}")
+
+
+def _after(
+    decision: Decision, job: ClaimedJob, error: str | None, *, why: str
+) -> tuple[Settlement, str | None]:
     if decision.delay is None:
-        return _discarded(job, f"no retry after {type(raised).__qualname__}", error), decision.fault
+        return _discarded(job, why, error), decision.fault
     return Settlement(job.id, job.token, Verb.RETRY, delay=decision.delay, error=error), decision.fault
 
 

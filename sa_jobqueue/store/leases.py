@@ -18,6 +18,7 @@ from sa_jobqueue.store.own_connection import OwnConnection
 from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.reconcile import STATUSES, misses
 from sa_jobqueue.store.settling import settle_all
+from sa_jobqueue.store.trouble import passes_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +83,8 @@ class Store:
         """Extend leases in one statement, answers in the order of `held`.
 
         Brings an expired lease back that nobody took. Landings: landed, busy, lost, gone. A row whose renewal the
-        database refuses is busy as well, and holds back no other.
+        database refuses is busy as well, and holds back no other; where nothing landed and every refusal was of the kind
+        that passes (a timeout, a deadlock), the first of them is raised.
         """
 
         def write(piece: Sequence[tuple[int, UUID]]) -> Iterable[tuple[int, bool]]:
@@ -93,7 +95,10 @@ class Store:
             }
             return map(tuple, self._connection.rows(renew.renew(), parameters))
 
-        landed = write_in_pieces(write, held).landed
+        written = write_in_pieces(write, held)
+        landed, refused = written.landed, list(written.refused.values())
+        if refused and not landed and all(map(passes_by_itself, refused)):
+            raise refused[0]  # it came at a bad time: the caller must not take it for a renewal
         missed = [pair for place, pair in enumerate(held) if place not in landed]
         missing = misses(self._connection, missed, verb=Verb.RENEW) if missed else {}
         return [

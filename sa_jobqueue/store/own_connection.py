@@ -52,25 +52,19 @@ class OwnConnection:
         # serialization errors; only there is it worth an explicit BEGIN per statement.
         self._autocommit = connection.default_isolation_level == _READ_COMMITTED
         level = "AUTOCOMMIT" if self._autocommit else _READ_COMMITTED
-        self._connection = connection.execution_options(isolation_level=level)
+        connection = connection.execution_options(isolation_level=level)
         if PREPARE_THRESHOLD not in self._engine.url.query:
-            self._judge_prepared_statements(self._connection)
-        return self._connection
-
-    def _judge_prepared_statements(self, connection: Connection) -> None:
-        """Prepared statements only where the process that answers is the one that we connected to.
-
-        They save a fifth of a claim and its settlement. A transaction pooler hands each statement to another session,
-        where the name is unknown or, worse, another client's statement; such a pooler introduces itself with a process
-        number of its own.
-        """
-        ((pid,),) = self.rows(backend_pid())
-        driver_connection: Any = connection.connection.driver_connection
-        if driver_connection.info.backend_pid != pid:
-            driver_connection.prepare_threshold = None
+            try:
+                _judge_prepared_statements(connection)
+            except BaseException:  # not judged, it must not be used
+                connection.invalidate()
+                connection.close()
+                raise
+        self._connection = connection
+        return connection
 
     def reset(self) -> None:
-        """Drop the connection without a word to the server; the next call opens another one."""
+        """Drop the connection, which may be broken; the next call opens another one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.invalidate()
@@ -81,3 +75,17 @@ class OwnConnection:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _judge_prepared_statements(connection: Connection) -> None:
+    """Prepared statements only where the process that answers is the one that we connected to.
+
+    They save a fifth of a claim and its settlement. A transaction pooler hands each statement to another session, where
+    the name is unknown or, worse, another client's statement; such a pooler introduces itself with a process number of
+    its own.
+    """
+    pid = connection.execute(backend_pid()).scalar_one()
+    connection.rollback()  # without AUTOCOMMIT the look has begun a transaction
+    driver_connection: Any = connection.connection.driver_connection
+    if driver_connection.info.backend_pid != pid:
+        driver_connection.prepare_threshold = None

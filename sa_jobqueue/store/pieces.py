@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
 
+#: Where so many rows are refused, each alone, the refusal is no single row's fault: a table is missing, a trigger broken.
+PROBES = 16
+
 
 @dataclass(slots=True)
 class Written(Generic[AnswerT]):
@@ -34,23 +37,60 @@ def write_in_pieces(
     """The whole batch in one statement, and only where that is refused because of a row its halves, and so on.
 
     `write` sends one statement, durable on return, and answers positions from 1 with what landed there. Errors that no
-    row can be blamed for pass through; pieces that were written before stay written.
+    row can be blamed for pass through, and so does a refusal of `PROBES` rows, spread over the batch, each alone: then
+    none of them is to blame. What was written before stays written.
     """
     written: Written[AnswerT] = Written()
     pieces = [(0, len(batch))] if batch else []
+    probed = len(batch) <= PROBES
     while pieces:
         start, end = pieces.pop()
-        try:
-            answers = write(batch[start:end])
-        except Exception as error:
-            if not because_of_a_row(error):
-                raise
-            if end - start == 1:
-                written.refused[start] = error
-            else:
-                middle = (start + end) // 2
-                pieces += [(middle, end), (start, middle)]
+        error = _write(write, batch, start, end, written)
+        if error is None:
+            continue
+        if end - start == 1:
+            written.refused[start] = error
+        elif probed:
+            middle = (start + end) // 2
+            pieces += [(middle, end), (start, middle)]
         else:
-            for position, answer in answers:
-                written.landed[start + position - 1] = answer
+            probed = True
+            pieces = _probe(write, batch, error, written)
     return written
+
+
+def _probe(
+    write: Callable[[Sequence[ItemT]], Iterable[tuple[int, AnswerT]]],
+    batch: Sequence[ItemT],
+    error: Exception,
+    written: Written[AnswerT],
+) -> list[tuple[int, int]]:
+    """Some rows alone, and the pieces between them; raises the batch's own error when all of them are refused."""
+    step = -(-len(batch) // PROBES)
+    places = range(0, len(batch), step)
+    for place in places:
+        if (refusal := _write(write, batch, place, place + 1, written)) is not None:
+            written.refused[place] = refusal
+    if len(written.refused) == len(places):
+        raise error
+    between = [(place + 1, min(place + step, len(batch))) for place in reversed(places)]
+    return [(start, end) for start, end in between if start < end]
+
+
+def _write(
+    write: Callable[[Sequence[ItemT]], Iterable[tuple[int, AnswerT]]],
+    batch: Sequence[ItemT],
+    start: int,
+    end: int,
+    written: Written[AnswerT],
+) -> Exception | None:
+    """One piece in one statement; the error, when one of its rows is to blame."""
+    try:
+        answers = write(batch[start:end])
+    except Exception as error:
+        if not because_of_a_row(error):
+            raise
+        return error
+    for position, answer in answers:
+        written.landed[start + position - 1] = answer
+    return None

@@ -110,3 +110,12 @@ def test_work_that_was_never_done_is_no_success(returned: Callable[[], Any], wor
     settlement = _verdict(returned=returned())
     assert settlement.verb is Verb.RETRY
     assert words in str(settlement.error)
+
+
+def test_a_retry_that_is_asked_for_is_no_permanent_error() -> None:
+    """`permanent` is about errors; a handler that returns Retry() has said that another attempt may succeed."""
+    job = claimed_job(attempts=3, returned=1)
+    settlement, _ = verdict(job, handler(retry=_POLICY, permanent=(Exception,)), returned=Retry())
+    assert (settlement.verb, settlement.delay) == (Verb.RETRY, MINUTE)
+    settlement, _ = verdict(job, handler(retry=never()), returned=Retry())
+    assert (settlement.verb, settlement.reason) == (Verb.DISCARD, "discarded: the retry policy gives up")
