@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.events import JobSettled, JobStarted, OutcomeDropped, RunnerStarted, RunnerStopped
 from sa_jobqueue.registry import Registry
-from sa_jobqueue.runner import Runner
+from sa_jobqueue.runner import Runner, leases
 from tests.support.runners import LEDGER, Recorder, add, ledger, process, row, running, settings, wait_for_row
 from tests.support.waiting import wait_until
 
@@ -235,6 +235,42 @@ def test_a_loop_that_dies_ends_the_runner(database_url: str, monkeypatch: pytest
     (failed,) = [event for event in recorder.events if getattr(event, "retry_in", 0) is None]
     assert failed.loop == "leases"
     assert "a fault in the step" in failed.error
+    assert _ours() == []
+
+
+def test_an_embedded_runner_that_loses_a_loop_ends_by_itself(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for its end, and it must not go on claiming all the same; it can be started again."""
+    jobs, _ = _gated()
+    whole = leases.step
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("a fault in the step")
+
+    monkeypatch.setattr("sa_jobqueue.runner.leases.step", broken)
+    recorder = Recorder()
+    runner = Runner(jobs, database_url, settings(), subscribers=[recorder])
+    runner.start()
+    assert [stopped.exit_code for stopped in recorder.wait_for(RunnerStopped)] == [1]
+    wait_until(lambda: _ours() == [], what="no thread of it")
+    monkeypatch.setattr("sa_jobqueue.runner.leases.step", whole)
+    with runner:
+        recorder.wait_for(RunnerStarted, count=2)
+
+
+def test_an_embedded_burst_ends_by_itself(engine: Engine, database_url: str) -> None:
+    """Once nothing is due it stops as if asked to; a stop afterwards is harmless."""
+    jobs = Registry()
+    jobs.handler("work")(lambda: None)
+    with engine.begin() as connection:
+        job = add(connection, "work")
+    recorder = Recorder()
+    runner = Runner(jobs, database_url, settings(burst=True), subscribers=[recorder])
+    runner.start()
+    assert [stopped.exit_code for stopped in recorder.wait_for(RunnerStopped)] == [0]
+    runner.stop()
+    assert row(engine, job).status == "done"
     assert _ours() == []
 
 
