@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from sa_jobqueue.models import Job
 from sa_jobqueue.store import operator
+from sa_jobqueue.store.sessions import job_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +37,7 @@ def redrive(target: Session | scoped_session[Session] | Connection, ids: Iterabl
             f"redrive(): expected a Session or Connection first, got {type(target).__qualname__}; "
             "from async code: await session.run_sync(redrive, ids)"
         )
-    redriven = operator.redrive(session.connection(bind_arguments={"mapper": Job.__mapper__}), ids)
+    redriven = operator.redrive(job_connection(session), ids)
     touched = {answer.id for answer in redriven}
     for job in [job for job in session.identity_map.values() if isinstance(job, Job)]:
         if job.__dict__.get("id") in touched:

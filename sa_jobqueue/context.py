@@ -13,6 +13,8 @@ from sa_jobqueue.errors import LeaseLostError
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from sa_jobqueue.records import ClaimedJob
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobContext:
@@ -35,6 +37,22 @@ class JobContext:
     runner_id: str
     _lost: bool = field(default=False, init=False, repr=False)
     _cancel_requested: bool = field(default=False, init=False, repr=False)
+
+    @classmethod
+    def of(cls, job: ClaimedJob, *, runner_id: str) -> JobContext:
+        """What the handler of a claimed job is told, as the claim found it."""
+        return cls(
+            id=job.id,
+            kind=job.kind,
+            queue=job.queue,
+            payload=job.payload,
+            attempt=job.counted_attempts,
+            max_attempts=job.max_attempts,
+            idempotency_key=job.idempotency_key,
+            run_at=job.run_at,
+            created_at=job.created_at,
+            runner_id=runner_id,
+        )
 
     @property
     def lost(self) -> bool:

@@ -1,7 +1,7 @@
 """The life of a job: statuses, and the one table of verbs that may change them.
 
-Guards, CHECK constraints and the diagram in the documentation are made from `TRANSITIONS`. Nothing here knows
-SQL or Python objects beyond these words.
+CHECK constraints, what may be redriven and the diagram in the documentation are made from these words; the guards that
+`TRANSITIONS` names are written in `statements`, and a test holds the two together. Nothing here knows SQL.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
 from sa_jobqueue.records import Enqueued
 from sa_jobqueue.store.inserts import insert_jobs
+from sa_jobqueue.store.sessions import job_connection
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
@@ -65,11 +66,7 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
     items, new_jobs = _collected(jobs)
     if not items:
         return []
-    connection = (
-        target
-        if isinstance(target, Connection)
-        else target.connection(bind_arguments={"mapper": Job.__mapper__})
-    )
+    connection = target if isinstance(target, Connection) else job_connection(target)
     result = []
     for job, answer in zip(items, insert_jobs(connection, new_jobs), strict=True):
         enqueued = Enqueued(answer.id, "created" if answer.created else "existing")

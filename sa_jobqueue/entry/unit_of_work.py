@@ -19,6 +19,7 @@ from sa_jobqueue.entry.request import request_of
 from sa_jobqueue.errors import EnqueueError, UnfencedWriteError
 from sa_jobqueue.models import Job
 from sa_jobqueue.store.inserts import insert_jobs
+from sa_jobqueue.store.sessions import job_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -81,7 +82,7 @@ def _undo_rolled_back(_session: Session, obj: object) -> None:
 def _insert(session: Session, ready: list[tuple[Job, NewJob]], waiting: list[Job]) -> list[Job]:
     """Insert what is ready, and what a reference to another job held up; the rest is returned."""
     while ready:
-        connection = session.connection(bind_arguments={"mapper": Job.__mapper__})
+        connection = job_connection(session)
         adopt(session, [job for job, _ in ready], insert_jobs(connection, [new_job for _, new_job in ready]))
         ready, waiting = _split(session, waiting)
     return waiting

@@ -111,19 +111,7 @@ class Dispatcher:
         handler = self._registry.find(job.kind)
         if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
-        context = JobContext(
-            id=job.id,
-            kind=job.kind,
-            queue=job.queue,
-            payload=job.payload,
-            attempt=job.counted_attempts,
-            max_attempts=job.max_attempts,
-            idempotency_key=job.idempotency_key,
-            run_at=job.run_at,
-            created_at=job.created_at,
-            runner_id=self._runner_id,
-        )
-        return Execution(job, handler, context)
+        return Execution(job, handler, JobContext.of(job, runner_id=self._runner_id))
 
     def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:
         self._to_settler(settle.Finished(execution, settlement, seconds=None))

@@ -66,7 +66,7 @@ def _settle(
     return [
         Settled(one.id, one.token, Landing.LANDED, STATUSES[landed[place]], faults.get(place))
         if place in landed
-        # Refused in either form, by somebody's trigger for example: still ours, to be tried until the lease decides.
+        # Refused in either form, by somebody's trigger for example: still ours, and tried again and again.
         else missing[one.id, one.token]._replace(fault=faults.get(place))
         for place, one in enumerate(batch)
     ]

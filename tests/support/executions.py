@@ -53,19 +53,7 @@ def handler(function: Callable[..., Any] = lambda: None, **settings: Any) -> Han
 def execution(function: Callable[..., Any] = lambda: None, **changes: Any) -> Execution:
     """A claimed job with its handler and context."""
     job = claimed_job(**changes)
-    context = JobContext(
-        id=job.id,
-        kind=job.kind,
-        queue=job.queue,
-        payload=job.payload,
-        attempt=job.counted_attempts,
-        max_attempts=job.max_attempts,
-        idempotency_key=job.idempotency_key,
-        run_at=job.run_at,
-        created_at=job.created_at,
-        runner_id="me",
-    )
-    return Execution(job, handler(function), context)
+    return Execution(job, handler(function), JobContext.of(job, runner_id="me"))
 
 
 def finished(verb: Verb = Verb.COMPLETE, *, seconds: float | None = 0.1, **changes: Any) -> Finished:
