@@ -38,22 +38,6 @@ class JobContext:
     _lost: bool = field(default=False, init=False, repr=False)
     _cancel_requested: bool = field(default=False, init=False, repr=False)
 
-    @classmethod
-    def of(cls, job: ClaimedJob, *, runner_id: str) -> JobContext:
-        """What the handler of a claimed job is told, as the claim found it."""
-        return cls(
-            id=job.id,
-            kind=job.kind,
-            queue=job.queue,
-            payload=job.payload,
-            attempt=job.counted_attempts,
-            max_attempts=job.max_attempts,
-            idempotency_key=job.idempotency_key,
-            run_at=job.run_at,
-            created_at=job.created_at,
-            runner_id=runner_id,
-        )
-
     @property
     def lost(self) -> bool:
         """The lease is gone: another runner may have the job, and nothing written for it here will land."""
@@ -79,3 +63,19 @@ class JobContext:
     def mark_cancel_requested(self) -> None:
         """For the runner, from any thread: a renewal brought a cancel request."""
         object.__setattr__(self, "_cancel_requested", True)
+
+
+def context_of(job: ClaimedJob, *, runner_id: str) -> JobContext:
+    """What the handler of a claimed job is told, as the claim found it. For the runner; no handler needs it."""
+    return JobContext(
+        id=job.id,
+        kind=job.kind,
+        queue=job.queue,
+        payload=job.payload,
+        attempt=job.counted_attempts,
+        max_attempts=job.max_attempts,
+        idempotency_key=job.idempotency_key,
+        run_at=job.run_at,
+        created_at=job.created_at,
+        runner_id=runner_id,
+    )

@@ -12,7 +12,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.context import JobContext
+from sa_jobqueue.context import context_of
 from sa_jobqueue.events import (
     CancelRequested,
     JobsClaimed,
@@ -111,7 +111,7 @@ class Dispatcher:
         handler = self._registry.find(job.kind)
         if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
-        return Execution(job, handler, JobContext.of(job, runner_id=self._runner_id))
+        return Execution(job, handler, context_of(job, runner_id=self._runner_id))
 
     def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:
         self._to_settler(settle.Finished(execution, settlement, seconds=None))

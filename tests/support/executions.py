@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sa_jobqueue.context import JobContext
+from sa_jobqueue.context import context_of
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.records import ClaimedJob, Landing, Settled, Settlement
 from sa_jobqueue.registry import Registry
@@ -53,7 +53,7 @@ def handler(function: Callable[..., Any] = lambda: None, **settings: Any) -> Han
 def execution(function: Callable[..., Any] = lambda: None, **changes: Any) -> Execution:
     """A claimed job with its handler and context."""
     job = claimed_job(**changes)
-    return Execution(job, handler(function), JobContext.of(job, runner_id="me"))
+    return Execution(job, handler(function), context_of(job, runner_id="me"))
 
 
 def finished(verb: Verb = Verb.COMPLETE, *, seconds: float | None = 0.1, **changes: Any) -> Finished:
