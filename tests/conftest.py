@@ -3,6 +3,7 @@
 support/databases.py   server, template_database, database_url, empty_database_url, engine
 support/leaks.py       after every test: no thread left over
 support/needs.py       @pytest.mark.needs("docker"): parts that a machine may lack
+support/folders.py      short_folder: one whose path fits a socket, and that other users can reach
 support/header.py      the versions in pytest's header
 support/waiting.py     wait_until(), for conditions that another thread or process brings about
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 pytest_plugins = [
     "tests.support.databases",
+    "tests.support.folders",
     "tests.support.header",
     "tests.support.leaks",
     "tests.support.needs",

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -196,16 +195,15 @@ def test_what_is_left_is_taken_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_private_server_is_gone_afterwards() -> None:
+def test_a_private_server_is_gone_afterwards(short_folder: Path) -> None:
     """Without a URL the demo starts a server of its own, and removes it when a step fails as well."""
-    folders = {path.name for path in Path(tempfile.gettempdir()).glob("documents-*")}
-    environment = {**os.environ, "SA_JOBQUEUE_SCHEMA": "elsewhere"}
+    environment = {**os.environ, "SA_JOBQUEUE_SCHEMA": "elsewhere", "TMPDIR": str(short_folder)}
     environment.pop("SA_JOBQUEUE_TEST_DATABASE_URL", None)
     done = subprocess.run(command(), cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "FAILED: unset SA_JOBQUEUE_SCHEMA" in done.stderr
     assert "private" in done.stdout
-    assert {path.name for path in Path(tempfile.gettempdir()).glob("documents-*")} <= folders
+    assert not list(short_folder.iterdir())
 
 
 def test_a_database_with_tables_is_refused(target: Engine) -> None:
