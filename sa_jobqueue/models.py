@@ -139,7 +139,13 @@ class Job(Base):
             unique=True,
             postgresql_where=text("unique_key IS NOT NULL"),
         ),
-        Index("jobqueue_jobs_finished_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
+        # The status first: what is kept for ever must not stand in the way of what is pruned.
+        Index(
+            "jobqueue_jobs_finished_idx",
+            "status",
+            "finished_at",
+            postgresql_where=text("finished_at IS NOT NULL"),
+        ),
         {"comment": SCHEMA_COMMENT.format(version=SCHEMA_VERSION)},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sa_jobqueue.runner.executors import Execution, Executor
+from sa_jobqueue.runner.executors.protocol import Execution, Executor
 from sa_jobqueue.runner.runner import Runner
 from sa_jobqueue.runner.settings import RunnerSettings
 

@@ -18,7 +18,7 @@ from sa_jobqueue.states import Verb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sa_jobqueue.runner.executors import Execution
+    from sa_jobqueue.runner.executors.protocol import Execution
 
 #: The backoff of an attempt whose verdict itself failed.
 LAST_RESORT = timedelta(seconds=10)

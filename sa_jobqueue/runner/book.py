@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from sa_jobqueue.runner.executors import Execution
+    from sa_jobqueue.runner.executors.protocol import Execution
 
 Key = tuple[int, "UUID"]
 

@@ -19,7 +19,7 @@ from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
-from sa_jobqueue.runner.executors import ThreadExecutor
+from sa_jobqueue.runner.executors.threads import ThreadExecutor
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from sa_jobqueue.registry import Registry
-    from sa_jobqueue.runner.executors import Execution
+    from sa_jobqueue.runner.executors.protocol import Execution
     from sa_jobqueue.runner.settings import RunnerSettings
 
 #: Exit codes; a second signal gives 128 and its number.

@@ -23,7 +23,7 @@ from sa_jobqueue.events import (
 )
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
-from sa_jobqueue.runner.executors import Execution
+from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.verdict import EXPIRED_REASON
 from sa_jobqueue.states import Verb
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.records import ClaimedJob, Settled
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner.book import Book
-    from sa_jobqueue.runner.executors import Executor
+    from sa_jobqueue.runner.executors.protocol import Executor
     from sa_jobqueue.store.leases import Store
 
     Post = Callable[[Any], None]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.records import Settled, Settlement
     from sa_jobqueue.runner.book import Key
-    from sa_jobqueue.runner.executors import Execution
+    from sa_jobqueue.runner.executors.protocol import Execution
 
 #: The largest batch of outcomes in one write.
 BATCH_LIMIT = 1000

@@ -13,7 +13,7 @@ from tests.simulation.database import CANCELLED, DEAD, DONE, Database, Key
 
 if TYPE_CHECKING:
     from sa_jobqueue.events import Event
-    from sa_jobqueue.runner.executors import Execution
+    from sa_jobqueue.runner.executors.protocol import Execution
     from tests.simulation.runner import SimulatedLoop, SimulatedRunner
 
 _OVER = (Landing.LOST, Landing.GONE)

@@ -18,7 +18,7 @@ from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
-from sa_jobqueue.runner.executors import Execution
+from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.states import Verb

@@ -12,7 +12,7 @@ from sa_jobqueue.context import context_of
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.records import ClaimedJob, Landing, Settled, Settlement
 from sa_jobqueue.registry import Registry
-from sa_jobqueue.runner.executors import Execution
+from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.states import JobStatus, Verb
 

@@ -13,7 +13,8 @@ import pytest
 
 from sa_jobqueue.events import Subscribers
 from sa_jobqueue.runner.attempt import Attempts
-from sa_jobqueue.runner.executors import Execution, ThreadExecutor
+from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.executors.threads import ThreadExecutor
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.states import Verb
 from tests.support.executions import execution

@@ -108,7 +108,7 @@ def upgrade(op: Operations, schema: str | None) -> None:
     op.create_index(
         "jobqueue_jobs_finished_idx",
         "jobqueue_jobs",
-        ["finished_at"],
+        ["status", "finished_at"],
         schema=schema,
         postgresql_where=sa.text("finished_at IS NOT NULL"),
     )

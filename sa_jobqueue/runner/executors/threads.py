@@ -1,8 +1,4 @@
-"""Where handler code runs: the protocol, and the executor of threads.
-
-An executor takes executions, carries each out once and gives back on request those it has not begun. It knows nothing
-of the database; a new kind of executor is one class with these methods.
-"""
+"""The executor of threads: each queue has its own, and its handlers block nobody else's."""
 
 from __future__ import annotations
 
@@ -10,48 +6,12 @@ import threading
 import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sa_jobqueue.context import JobContext
-    from sa_jobqueue.handlers import Handler
-    from sa_jobqueue.records import ClaimedJob
-    from sa_jobqueue.runner.book import Key
-
-
-class Execution:
-    """One claimed job with its handler and the context that the handler is given."""
-
-    __slots__ = ("context", "handler", "job", "key")
-
-    def __init__(self, job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext) -> None:
-        self.job: ClaimedJob = job
-        self.handler: Handler[..., ..., Any] = handler
-        self.context: JobContext = context
-        self.key: Key = (job.id, job.token)
-
-
-class Executor(Protocol):
-    """What the runner asks of an executor."""
-
-    def start(self) -> None:
-        """Be ready to carry out; raises what keeps it from that."""
-
-    def submit(self, executions: Sequence[Execution]) -> None:
-        """Carry these out, each once, in order per queue; returns at once and never raises."""
-
-    def take_back(self, queues: Sequence[str]) -> list[Execution]:
-        """Give back what was submitted for these queues and has not begun; it never will."""
-        ...
-
-    def stop(self) -> None:
-        """Begin nothing more: what waits is let go or can be taken back, what runs goes on. Returns at once."""
-
-    def join(self, timeout: float) -> bool:
-        """After `stop`: wait until nothing runs; False when something does after `timeout` seconds."""
-        ...
+    from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 
 
 class ThreadExecutor:
@@ -76,6 +36,9 @@ class ThreadExecutor:
 
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
         return [execution for queue in queues for execution in self._pools[queue].take_back()]
+
+    def interrupt(self, execution: Execution, cause: Interruption) -> None:
+        """Nothing ends a thread from outside: its handler may look at the context, and the lease decides."""
 
     def stop(self) -> None:
         for pool in self._pools.values():

@@ -1,0 +1,1 @@
+"""Where handler code runs: the protocol, and one module for each kind of executor."""

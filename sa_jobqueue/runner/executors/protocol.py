@@ -1,0 +1,70 @@
+"""What the runner asks of an executor, and what it hands to one.
+
+An executor takes executions, carries each out once and gives back on request those it has not begun. It knows nothing
+of the database; a new kind of executor is one class with these methods.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sa_jobqueue.context import JobContext
+    from sa_jobqueue.handlers import Handler
+    from sa_jobqueue.records import ClaimedJob
+    from sa_jobqueue.runner.book import Key
+
+
+class Interruption(StrEnum):
+    """Why a running handler should end now."""
+
+    TIMEOUT = "timeout"
+    CANCEL_REQUESTED = "cancel requested"
+    LEASE_LOST = "lease lost"
+    SHUTDOWN = "shutdown"
+
+
+class Execution:
+    """One claimed job with its handler and the context that the handler is given.
+
+    `interruption` is the first cause for which the handler was asked to end, None while nobody asked.
+    """
+
+    __slots__ = ("context", "handler", "interruption", "job", "key")
+
+    def __init__(self, job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext) -> None:
+        self.job: ClaimedJob = job
+        self.handler: Handler[..., ..., Any] = handler
+        self.context: JobContext = context
+        self.key: Key = (job.id, job.token)
+        self.interruption: Interruption | None = None
+
+
+class Executor(Protocol):
+    """What the runner asks of an executor."""
+
+    def start(self) -> None:
+        """Be ready to carry out; raises what keeps it from that."""
+
+    def submit(self, executions: Sequence[Execution]) -> None:
+        """Carry these out, each once, in order per queue; returns at once and never raises."""
+
+    def take_back(self, queues: Sequence[str]) -> list[Execution]:
+        """Give back what was submitted for these queues and has not begun; it never will."""
+        ...
+
+    def interrupt(self, execution: Execution, cause: Interruption) -> None:
+        """Make the handler of a submitted execution end soon, where this executor can; returns at once, never raises.
+
+        The outcome is still the handler's own to name. One that has not begun, or has ended, is left alone.
+        """
+
+    def stop(self) -> None:
+        """Begin nothing more: what waits is let go or can be taken back, what runs goes on. Returns at once."""
+
+    def join(self, timeout: float) -> bool:
+        """After `stop`: wait until nothing runs; False when something does after `timeout` seconds."""
+        ...
