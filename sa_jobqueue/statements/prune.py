@@ -14,26 +14,23 @@ from sqlalchemy import BigInteger, Integer, Text, any_, bindparam, case, cast, d
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from sa_jobqueue.models import jobs, schema_in_use
-from sa_jobqueue.sql import instant, interval, keys, moment, number, readable, status, word
+from sa_jobqueue.sql import instant, interval, keys, moment, readable, status, word
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Delete, SelectBase
+    from sqlalchemy import ColumnElement, Executable, SelectBase
 
     from sa_jobqueue.states import JobStatus
 
-#: No batch is larger, whatever is asked for: a LIMIT that the planner can see keeps it on the index.
-LARGEST_BATCH = 10_000
-
 
 @cache
-def prune(of: JobStatus) -> Delete:
+def prune(of: JobStatus) -> Executable:
     """Deletes the longest finished jobs of one terminal status. Parameters: `age`, `since`, `amount`, `patience`.
 
     Only jobs that finished longer than `age` ago, and not before `since` (NULL: from the beginning).
     """
     schema_in_use()
     job = jobs.alias("job")
-    oldest = (
+    return _delete(
         select(job.c.id)
         .where(
             job.c.status == status(of),
@@ -42,15 +39,13 @@ def prune(of: JobStatus) -> Delete:
         )
         # Without the id, which the index lacks: after a mass cancellation each batch would sort all that finished then.
         .order_by(job.c.finished_at)
-        .limit(number(LARGEST_BATCH))
+        .limit(cast(bindparam("amount", type_=Integer), Integer))
         .with_for_update(skip_locked=True)
-        .subquery("oldest")
     )
-    return _delete(select(oldest.c.id).limit(cast(bindparam("amount", type_=Integer), Integer)))
 
 
 @cache
-def prune_listed(of: JobStatus) -> Delete:
+def prune_listed(of: JobStatus) -> Executable:
     """Deletes those of `ids` that are still of this status and old enough. Parameters: `ids`, `age`, `patience`."""
     schema_in_use()
     job = jobs.alias("job")
@@ -64,7 +59,7 @@ def prune_listed(of: JobStatus) -> Delete:
     )
 
 
-def _delete(ids: SelectBase) -> Delete:
+def _delete(ids: SelectBase) -> Executable:
     return (
         delete(jobs)
         .where(

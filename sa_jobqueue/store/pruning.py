@@ -5,26 +5,30 @@ For runners on a connection of their own, and for a person in a transaction of t
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.durations import check_delay
 from sa_jobqueue.queries import prunable
 from sa_jobqueue.records import Pruned, PrunePosition
-from sa_jobqueue.statements.prune import LARGEST_BATCH, prune_listed
 from sa_jobqueue.statements.prune import prune as prune_statement
+from sa_jobqueue.statements.prune import prune_listed
 from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.trouble import because_of_a_row, fault_of, passes_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import timedelta
 
     from sqlalchemy import Connection, Executable
 
     #: Sends one statement that stands or falls by itself, and gives its rows.
     Rows = Callable[[Executable, Mapping[str, Any]], Sequence[Any]]
 
+#: What one statement may delete at most.
+LARGEST_BATCH = 10_000
+#: How long a runner's batch waits for a lock on what hangs on a job by a foreign key.
+PATIENCE = timedelta(milliseconds=500)
 #: After so many statements that were out of their time, the rest of a batch is left for another time.
 MOST_WAITS = 5
 _LOWEST_ID = -(2**63)
