@@ -42,15 +42,20 @@ def retention_option(status: JobStatus, default: timedelta | None) -> Callable[[
     return option(
         f"--keep-{status}",
         callback=retention,
-        metavar="DURATION",
+        metavar=f"DURATION|{FOREVER}",
         default=FOREVER if default is None else format_duration(default),
-        help=f"How long {status} jobs are kept before they are deleted: 12h, 3d, or {FOREVER}.",
+        help=f"How long {status} jobs are kept before they are deleted.",
     )
 
 
 def retention(ctx: click.Context, param: click.Parameter, text: str) -> timedelta | None:
     """A duration, or None for `forever`."""
-    return None if text.strip().lower() == FOREVER else duration(ctx, param, text)
+    if text.strip().lower() == FOREVER:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, or {FOREVER}", ctx, param) from None
 
 
 def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:
