@@ -26,10 +26,11 @@ PRUNE_LIMIT = 500
 #: A batch that took longer than so many seconds makes the next one half as large: somebody's foreign key without an
 #: index makes each delete read a whole table.
 SLOW = 1.0
-#: A sweep that met so many refused jobs ends there, and the next one goes on behind them.
-REFUSED_LIMIT = 1000
-#: Refused jobs are tried again in every so many sweeps.
-SWEEPS = 60
+#: A sweep that met so many refused jobs ends there, and the next one goes on behind them: where every other job is
+#: refused, each costs the server a failed statement and a line in its log.
+REFUSED_LIMIT = 500
+#: Refused jobs are tried again after so many sweeps: once a day, unless the interval is another.
+SWEEPS = 24 * 60
 
 
 @dataclass(slots=True)
