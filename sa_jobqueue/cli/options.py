@@ -33,6 +33,11 @@ def duration_option(flag: str, default: timedelta, purpose: str) -> Callable[[An
     )
 
 
+def timeout(ctx: click.Context, param: click.Parameter, text: str) -> timedelta | None:
+    """A duration, or None for `never`."""
+    return None if text.strip().lower() == "never" else duration(ctx, param, text)
+
+
 def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:
     """`500ms`, `10s`, `2m` as a timedelta; a number without unit is refused."""
     try:

@@ -23,7 +23,7 @@ from sa_jobqueue.cli.exits import (
     UnreachableError,
     exit_hard,
 )
-from sa_jobqueue.cli.options import duration_option, option, queues
+from sa_jobqueue.cli.options import duration_option, option, queues, timeout
 from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
@@ -66,6 +66,13 @@ _DEFAULTS = RunnerSettings()
 @duration_option(
     "--rescue-interval", _DEFAULTS.rescue_interval, "How often jobs of lost runners are looked for"
 )
+@option(
+    "--timeout",
+    callback=timeout,
+    metavar="DURATION",
+    default="never",
+    help="How long a handler may run that names no timeout of its own: 10m, 2h or never.",
+)
 @duration_option(
     "--grace",
     _DEFAULTS.grace,
@@ -102,6 +109,7 @@ def run(
     lease: timedelta,
     poll_interval: timedelta,
     rescue_interval: timedelta,
+    timeout: timedelta | None,
     grace: timedelta,
     burst: bool,
     database_url: str | None,
@@ -130,6 +138,7 @@ def run(
             lease=lease,
             poll_interval=poll_interval,
             rescue_interval=rescue_interval,
+            timeout=timeout,
             grace=grace,
             burst=burst,
             name=name and check_name("--name", name),

@@ -6,25 +6,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sa_jobqueue.durations import format_duration
+from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
 from sa_jobqueue.names import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_CONCURRENCY = 10
-#: Beyond a year a setting is a slip, and beyond some centuries the arithmetic of leases ends.
-LONGEST = timedelta(days=366)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerSettings:
-    """Settings of one runner; raises ValueError naming the values that can't work.
+    """Settings of one runner; raises TypeError or ValueError naming the values that can't work.
 
     `queues` gives each queue its number of handlers at once. `lease` is how long a claimed job stays ours without a
     renewal; it is renewed every third of it. `poll_interval` is how long an idle runner waits before it looks again.
     `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of lost runners
-    are looked for. `burst` ends the run once no job is due.
+    are looked for. `timeout` is how long a handler may run that names no timeout of its own, None for as long as it
+    likes. `burst` ends the run once no job is due.
     """
 
     queues: Mapping[str, int] = field(default_factory=lambda: {"default": DEFAULT_CONCURRENCY})
@@ -32,6 +31,7 @@ class RunnerSettings:
     poll_interval: timedelta = timedelta(seconds=1)
     grace: timedelta = timedelta(seconds=25)
     rescue_interval: timedelta = timedelta(seconds=5)
+    timeout: timedelta | None = None
     burst: bool = False
     name: str | None = None
 
@@ -52,12 +52,9 @@ class RunnerSettings:
             ("grace", timedelta(0)),
             ("rescue_interval", timedelta(milliseconds=10)),
         ):
-            value: timedelta = getattr(self, name)
-            if not shortest <= value <= LONGEST:
-                raise ValueError(
-                    f"{name}={format_duration(value)}: must be from {format_duration(shortest)} to "
-                    f"{format_duration(LONGEST)}"
-                )
+            check_setting(name, getattr(self, name), shortest)
+        if self.timeout is not None:
+            check_setting("timeout", self.timeout, SHORTEST_TIMEOUT)
 
     @property
     def renewal_interval(self) -> timedelta:
