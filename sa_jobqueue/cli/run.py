@@ -71,7 +71,8 @@ _DEFAULTS = RunnerSettings()
     callback=timeout,
     metavar="DURATION",
     default="never",
-    help="How long a handler may run that names no timeout of its own: 10m, 2h or never.",
+    help="How long a handler may run that names no timeout of its own, or never for no limit. Written as 500ms, 10s, 2m "
+    "or 1h30m.",
 )
 @duration_option(
     "--grace",

@@ -28,6 +28,8 @@ class Book:
         self._decided: set[Key] = set()
         self._settling: set[Key] = set()
         self._unrenewed: set[Key] = set()
+        #: Whose handlers still run although their outcome was decided; kept until these have spoken as well.
+        self._given_up: set[Key] = set()
         self._closed = False
 
     def __len__(self) -> int:
@@ -60,6 +62,9 @@ class Book:
         was given up, and its outcome may go to the settler, which reports it; after `close` nobody writes any more.
         """
         with self._changed:
+            if key in self._given_up:
+                self._given_up.discard(key)
+                return False
             if self._closed or key in self._decided:
                 return False
             if key in self._held:
@@ -67,12 +72,16 @@ class Book:
             return True
 
     def give_up(self, key: Key) -> Execution | None:
-        """Take the word about an outcome that nobody has decided yet: its execution, None when somebody has."""
+        """Take the word from a handler that still runs: its execution, None when somebody has decided already.
+
+        Under one token one outcome is sent: the handler's own is refused, however long ago the other was written.
+        """
         with self._changed:
             execution = self._held.get(key)
             if self._closed or execution is None or key in self._decided:
                 return None
             self._decide(key)
+            self._given_up.add(key)
             return execution
 
     def _decide(self, key: Key) -> None:

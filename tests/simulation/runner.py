@@ -263,6 +263,7 @@ class SimulatedRunner:
             and not self.book._decided
             and not self.book._settling
             and not self.book._unrenewed
+            and not self.book._given_up
             and not any(lane.held for lane in lanes)
             and not self.dispatcher.state.unwritten
             and not self.dispatcher.state.lost

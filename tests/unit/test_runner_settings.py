@@ -25,12 +25,22 @@ from sa_jobqueue.runner import RunnerSettings
         ({"poll_interval": timedelta(days=10**6)}, "poll_interval="),
         ({"grace": timedelta(seconds=-1)}, "grace=-1s"),
         ({"rescue_interval": timedelta(0)}, "rescue_interval=0s"),
+        ({"timeout": timedelta(0)}, "timeout=0s: must be from 1ms to 366d"),
+        ({"timeout": timedelta.max}, "timeout="),
     ],
 )
 def test_what_cannot_work_is_refused(settings: dict[str, Any], words: str) -> None:
     """The message names the setting, its value and the bounds."""
     with pytest.raises(ValueError, match=words):
         RunnerSettings(**settings)
+
+
+@pytest.mark.parametrize("name", ["lease", "poll_interval", "grace", "rescue_interval", "timeout"])
+def test_a_bare_number_is_refused(name: str) -> None:
+    """Nobody can tell seconds from milliseconds; the advice says how to."""
+    changes: dict[str, Any] = {name: 30}
+    with pytest.raises(TypeError, match=rf"{name}=30: .*write timedelta\(seconds="):
+        RunnerSettings(**changes)
 
 
 def test_a_renewal_is_due_every_third_of_a_lease() -> None:
