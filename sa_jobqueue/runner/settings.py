@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
 from sa_jobqueue.names import check_name
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 DEFAULT_CONCURRENCY = 10
+#: Beyond this a number of handlers at once is a slip: a claim would take the whole queue.
+MOST_CONCURRENCY = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +35,21 @@ class RunnerSettings:
     name: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.queues, Mapping):
+            raise TypeError(
+                f"queues={self.queues!r}: expected each queue's number of handlers, for example queues={{'default': 10}}"
+            )
         if not self.queues:
             raise ValueError("queues is empty: name at least one, for example queues={'default': 10}")
         for queue, concurrency in self.queues.items():
             check_name("queues", queue)
-            if type(concurrency) is not int or concurrency < 1:
+            if type(concurrency) is not int or not 1 <= concurrency <= MOST_CONCURRENCY:
                 raise ValueError(
-                    f"queues[{queue!r}]={concurrency!r}: the number of handlers at once must be a whole number from 1 on"
+                    f"queues[{queue!r}]={concurrency!r}: the number of handlers at once must be a whole number from 1 to "
+                    f"{MOST_CONCURRENCY}"
                 )
+        if type(self.burst) is not bool:
+            raise TypeError(f"burst={self.burst!r}: must be True or False")
         if self.name is not None:
             check_name("name", self.name)
         for name, shortest in (
