@@ -173,7 +173,7 @@ def test_the_database_url_comes_from_the_first_that_is_set(
         (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:4,default:10"),
         (
             ["--queues", "ai:0"],
-            "queues['ai']=0: the number of handlers at once must be a whole number from 1 on",
+            "queues['ai']=0: the number of handlers at once must be a whole number from 1 to 100000",
         ),
         (["--queues", "ai:-1"], "'-1' is no number"),
         (["--queues", "ai:1,ai:2"], "queue 'ai' is named twice"),
