@@ -10,6 +10,10 @@ from datetime import timedelta
 
 #: Delays end here: later dates leave the range that Python and applications can read back.
 LONGEST_DELAY = timedelta(days=36_525)
+#: Beyond a year a setting is a slip, and beyond some centuries the arithmetic of leases ends.
+LONGEST_SETTING = timedelta(days=366)
+#: The shortest time that a handler can be given.
+SHORTEST_TIMEOUT = timedelta(milliseconds=1)
 
 _UNITS = {
     "ms": timedelta(milliseconds=1),
@@ -32,6 +36,21 @@ def check_delay(name: str, value: timedelta) -> timedelta:
         raise ValueError(f"{name}: a delay can't be negative, got {value}")
     if value > LONGEST_DELAY:
         raise ValueError(f"{name}: at most {LONGEST_DELAY.days} days, got {value}")
+    return value
+
+
+def check_setting(name: str, value: timedelta, shortest: timedelta) -> timedelta:
+    """The value itself, when a setting can be that long: from `shortest` to `LONGEST_SETTING`.
+
+    Raises TypeError for anything but a timedelta and ValueError for one out of range, both naming setting and value.
+    """
+    if not isinstance(value, timedelta):
+        raise TypeError(f"{name}={value!r}: expected a datetime.timedelta: write timedelta(seconds=...)")
+    if not shortest <= value <= LONGEST_SETTING:
+        raise ValueError(
+            f"{name}={format_duration(value)}: must be from {format_duration(shortest)} to "
+            f"{format_duration(LONGEST_SETTING)}"
+        )
     return value
 
 

@@ -75,8 +75,9 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettled:
-    """An outcome is stored. `duration` is the handler's time, None when it never began (a release, an abort).
+    """An outcome is stored. `duration` is the handler's time.
 
+    It is None when the handler never began (a release, an abort), and when the runner decided in its place while it ran.
     `delay` is the time until a retry or a snoozed job is due, `reason` why a job was discarded or aborted, `error` the
     text that went into `last_error`. `fault` tells why the database refused the outcome as it was given: then it was
     stored without its details (result, error, reason).
@@ -139,6 +140,22 @@ class LeaseLost:
     queue: str
     attempt: int
     cause: Literal["lost", "gone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerTimedOut:
+    """A handler has run for longer than its `timeout` and was asked to end, where its executor can ask.
+
+    Its lease is renewed no more. What it says within `given_up_in` still counts; after that the attempt is settled in
+    its place, as one that timed out. Its slot stays occupied until it ends.
+    """
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    timeout: timedelta
+    given_up_in: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +268,7 @@ Event = (
     | SettleDelayed
     | OutcomeDropped
     | LeaseLost
+    | HandlerTimedOut
     | CancelRequested
     | JobRescued
     | JobsPruned

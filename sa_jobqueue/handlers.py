@@ -9,9 +9,11 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, ParamSpec, TypeVar
+from datetime import timedelta
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from sa_jobqueue.context import JobContext
+from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
 from sa_jobqueue.names import check_name
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
@@ -30,6 +32,9 @@ _Direct = ParamSpec("_Direct")  # the function's own parameters
 _Fields = ParamSpec("_Fields")  # the same without a leading JobContext: what a call's payload holds
 _Result = TypeVar("_Result")
 
+#: How long one attempt may run: so long, as long as it likes ("never"), or None for what the runner says.
+HandlerTimeout = timedelta | Literal["never"] | None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HandlerSettings:
@@ -46,6 +51,7 @@ class HandlerSettings:
     permanent: tuple[type[BaseException], ...] = ()
     aliases: tuple[str, ...] = ()
     payload_version: int = DEFAULT_PAYLOAD_VERSION
+    timeout: HandlerTimeout = None
 
     def __post_init__(self) -> None:
         where = f"handler({check_name('handler(kind)', self.kind)!r})"
@@ -55,6 +61,7 @@ class HandlerSettings:
             _check_int(f"{where}: priority", self.priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
         _check_int(f"{where}: payload_version", self.payload_version, 1, LAST_PAYLOAD_VERSION)
         _check_policy(f"{where}: retry", self.retry)
+        _check_timeout(f"{where}: timeout", self.timeout)
         for cls in self.permanent:
             _check_exception_class(f"{where}: permanent", cls)
         for alias in self.aliases:
@@ -153,6 +160,17 @@ def _check_int(what: str, value: object, lowest: int, highest: int) -> None:
         raise TypeError(f"{what}: expected a whole number, got {value!r}")
     if not lowest <= value <= highest:
         raise ValueError(f"{what}: expected {lowest} to {highest}, got {value}")
+
+
+def _check_timeout(what: str, timeout: object) -> None:
+    if timeout is None or timeout == "never":
+        return
+    if not isinstance(timeout, timedelta):
+        raise TypeError(
+            f"{what}={timeout!r}: expected a datetime.timedelta, "
+            '"never" for no limit, or None for the timeout of the runner: write timedelta(seconds=...)'
+        )
+    check_setting(what, timeout, SHORTEST_TIMEOUT)
 
 
 def _check_exception_class(what: str, cls: object) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from sa_jobqueue.context import JobContext
-from sa_jobqueue.handlers import Handler, HandlerSettings, make_handler, several
+from sa_jobqueue.handlers import Handler, HandlerSettings, HandlerTimeout, make_handler, several
 from sa_jobqueue.names import nearest
 from sa_jobqueue.records import DEFAULT_MAX_ATTEMPTS, DEFAULT_PAYLOAD_VERSION, DEFAULT_QUEUE
 from sa_jobqueue.retry import DEFAULT_RETRY, RetryPolicy
@@ -64,12 +64,14 @@ class Registry:
         permanent: Iterable[type[BaseException]] = (),
         aliases: Iterable[str] = (),
         payload_version: int = DEFAULT_PAYLOAD_VERSION,
+        timeout: HandlerTimeout = None,
     ) -> _Registration:
         """Register the decorated function for jobs of this kind, and of its `aliases` (former names).
 
         Parameters annotated JobContext are filled in by the runner; a type checker understands it when the context
         comes first. The other parameters are the fields of the payload. `queue`, `max_attempts`, `priority` and
         `payload_version` go with every `.call(...)`; errors of the `permanent` classes are never retried.
+        `timeout` is how long one attempt may run: a timedelta, "never" for no limit, None for what the runner says.
 
         Raises TypeError or ValueError, naming the kind, for settings that can't work and for a kind or alias that
         is taken already.
@@ -89,6 +91,7 @@ class Registry:
                 permanent=several(f"handler({kind!r}): permanent", permanent),
                 aliases=several(f"handler({kind!r}): aliases", aliases),
                 payload_version=payload_version,
+                timeout=timeout,
             ),
         )
 

@@ -58,6 +58,11 @@ def retention(ctx: click.Context, param: click.Parameter, text: str) -> timedelt
         raise click.BadParameter(f"{error}, or {FOREVER}", ctx, param) from None
 
 
+def timeout(ctx: click.Context, param: click.Parameter, text: str) -> timedelta | None:
+    """A duration, or None for `never`."""
+    return None if text.strip().lower() == "never" else duration(ctx, param, text)
+
+
 def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:
     """`500ms`, `10s`, `2m` as a timedelta; a number without unit is refused."""
     try:

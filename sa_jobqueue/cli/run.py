@@ -23,7 +23,7 @@ from sa_jobqueue.cli.exits import (
     UnreachableError,
     exit_hard,
 )
-from sa_jobqueue.cli.options import duration_option, option, queues, retention_option
+from sa_jobqueue.cli.options import duration_option, option, queues, retention_option, timeout
 from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
@@ -73,6 +73,14 @@ _DEFAULTS = RunnerSettings()
 @duration_option(
     "--prune-interval", _DEFAULTS.prune_interval, "How often jobs that were kept for long enough are deleted"
 )
+@option(
+    "--timeout",
+    callback=timeout,
+    metavar="DURATION",
+    default="never",
+    help="How long a handler may run that names no timeout of its own, or never for no limit. Written as 500ms, 10s, 2m "
+    "or 1h30m.",
+)
 @duration_option(
     "--grace",
     _DEFAULTS.grace,
@@ -113,6 +121,7 @@ def run(
     keep_cancelled: timedelta | None,
     keep_dead: timedelta | None,
     prune_interval: timedelta,
+    timeout: timedelta | None,
     grace: timedelta,
     burst: bool,
     database_url: str | None,
@@ -143,6 +152,7 @@ def run(
             rescue_interval=rescue_interval,
             retention=Retention(done=keep_done, cancelled=keep_cancelled, dead=keep_dead),
             prune_interval=prune_interval,
+            timeout=timeout,
             grace=grace,
             burst=burst,
             name=name and check_name("--name", name),

@@ -103,6 +103,12 @@ def _line(event: ev.Event) -> tuple[int, str]:
             )
         case ev.LeaseLost():
             return logging.WARNING, f"{_job(event)}: lease lost while it runs: {_CAUSES[event.cause]}"
+        case ev.HandlerTimedOut():
+            return logging.WARNING, (
+                f"{_job(event)} still runs after its timeout of {format_duration(event.timeout)}: its lease is renewed no "
+                f"more, and unless it ends within {format_duration(event.given_up_in)} the attempt has failed; its slot "
+                "stays occupied until it ends"
+            )
         case ev.CancelRequested():
             return logging.INFO, f"{_job(event)}: somebody asked to cancel it, the handler is told"
         case ev.JobRescued():
@@ -202,6 +208,7 @@ def _job(
     | ev.SettleDelayed
     | ev.OutcomeDropped
     | ev.LeaseLost
+    | ev.HandlerTimedOut
     | ev.CancelRequested
     | ev.JobRescued
     | ev.PolicyFault,

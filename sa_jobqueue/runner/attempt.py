@@ -19,17 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sa_jobqueue.runner.executors.protocol import Execution
+    from sa_jobqueue.runner.timekeeper import Watch
 
 #: The backoff of an attempt whose verdict itself failed.
 LAST_RESORT = timedelta(seconds=10)
 
 
 class Attempts:
-    """Carries out executions; whatever a handler does, each ends in exactly one `on_finished`."""
+    """Carries out executions; whatever a handler does, each ends in exactly one `on_finished`.
 
-    def __init__(self, subscribers: Subscribers, *, on_finished: Callable[[Finished], None]) -> None:
+    `watch` is told who begins and who has ended, where handlers have timeouts.
+    """
+
+    def __init__(
+        self,
+        subscribers: Subscribers,
+        *,
+        on_finished: Callable[[Finished], None],
+        watch: Watch | None = None,
+    ) -> None:
         self._subscribers = subscribers
         self._on_finished = on_finished
+        self._watch = watch
         self._process = os.getpid()
 
     def carry_out(self, execution: Execution) -> None:
@@ -46,6 +57,8 @@ class Attempts:
             self._on_finished(Finished(execution, aborted, seconds=None))
             return
         self._report_start(execution)
+        if self._watch is not None:
+            self._watch.begin(execution)
         started = time.perf_counter()
         try:
             settlement, fault = _attempt(execution)
@@ -60,8 +73,10 @@ class Attempts:
             # The handler has forked, and this is its child coming back: nothing of the runner is its own, neither the
             # connections nor the job. The parent's thread settles.
             os._exit(0 if settlement.verb is Verb.COMPLETE else 1)
+        if self._watch is not None:
+            self._watch.end(execution)
         if fault is not None:
-            self._report_fault(execution, settlement, fault)
+            report_fault(execution, settlement, fault, self._subscribers)
         self._on_finished(Finished(execution, settlement, time.perf_counter() - started))
 
     def let_go(self, execution: Execution) -> None:
@@ -82,18 +97,20 @@ class Attempts:
             )
         )
 
-    def _report_fault(self, execution: Execution, settlement: Settlement, fault: str) -> None:
-        job = execution.job
-        self._subscribers.emit(
-            PolicyFault(
-                job_id=job.id,
-                kind=job.kind,
-                queue=job.queue,
-                attempt=job.counted_attempts,
-                fault=fault,
-                delay=settlement.delay,
-            )
+
+def report_fault(execution: Execution, settlement: Settlement, fault: str, subscribers: Subscribers) -> None:
+    """Tell that a handler's retry policy gave no usable answer."""
+    job = execution.job
+    subscribers.emit(
+        PolicyFault(
+            job_id=job.id,
+            kind=job.kind,
+            queue=job.queue,
+            attempt=job.counted_attempts,
+            fault=fault,
+            delay=settlement.delay,
         )
+    )
 
 
 def _attempt(execution: Execution) -> tuple[Settlement, str | None]:

@@ -27,6 +27,9 @@ class Book:
         self._held: dict[Key, Execution] = {}
         self._decided: set[Key] = set()
         self._settling: set[Key] = set()
+        self._unrenewed: set[Key] = set()
+        #: Whose handlers still run although their outcome was decided; kept until these have spoken as well.
+        self._given_up: set[Key] = set()
         self._closed = False
 
     def __len__(self) -> int:
@@ -40,7 +43,17 @@ class Book:
     def snapshot(self) -> list[Key]:
         """The keys held now: what a renewal renews."""
         with self._changed:
-            return list(self._held)
+            if not self._unrenewed:
+                return list(self._held)
+            return [key for key in self._held if key not in self._unrenewed]
+
+    def stop_renewing(self, key: Key) -> bool:
+        """Leave a job out of renewals until somebody decides its outcome; False when that has happened already."""
+        with self._changed:
+            if key not in self._held or key in self._decided:
+                return False
+            self._unrenewed.add(key)
+            return True
 
     def decide(self, key: Key) -> bool:
         """Whoever is told True has the one word about this job's outcome; for everybody after that it is False.
@@ -49,11 +62,31 @@ class Book:
         was given up, and its outcome may go to the settler, which reports it; after `close` nobody writes any more.
         """
         with self._changed:
+            if key in self._given_up:
+                self._given_up.discard(key)
+                return False
             if self._closed or key in self._decided:
                 return False
             if key in self._held:
-                self._decided.add(key)
+                self._decide(key)
             return True
+
+    def give_up(self, key: Key) -> Execution | None:
+        """Take the word from a handler that still runs: its execution, None when somebody has decided already.
+
+        Under one token one outcome is sent: the handler's own is refused, however long ago the other was written.
+        """
+        with self._changed:
+            execution = self._held.get(key)
+            if self._closed or execution is None or key in self._decided:
+                return None
+            self._decide(key)
+            self._given_up.add(key)
+            return execution
+
+    def _decide(self, key: Key) -> None:
+        self._decided.add(key)
+        self._unrenewed.discard(key)  # from here on it waits for a write only, as every other outcome does
 
     def close(self) -> None:
         """The last word was spoken."""
@@ -77,6 +110,7 @@ class Book:
                 self._held.pop(key, None)
                 self._decided.discard(key)
                 self._settling.discard(key)
+                self._unrenewed.discard(key)
             if not self._held:
                 self._changed.notify_all()
 
@@ -85,6 +119,7 @@ class Book:
         with self._changed:
             undecided = {key: one for key, one in self._held.items() if key not in self._decided}
             self._decided.update(undecided)
+            self._unrenewed.clear()
             return list(undecided.values())
 
     def wait_until_empty(self, deadline: float) -> bool:

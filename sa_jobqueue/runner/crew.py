@@ -16,12 +16,13 @@ from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
 from sa_jobqueue.records import Landing, Settlement
-from sa_jobqueue.runner import dispatch, leases, settle
+from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.threads import ThreadExecutor
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
+from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.engine import runner_engine
@@ -76,7 +77,11 @@ class Crew:
             name: Store(self._engine, name=runner_id)
             for name in ("dispatch", "settle", "leases", "maintenance")
         }
-        attempts = Attempts(subscribers, on_finished=self._finished)
+        watch = Watch(settings.timeout, on_sooner=lambda began: self.timekeeper.post(began))
+        self._timed = settings.timeout is not None or any(
+            isinstance(handler.timeout, timedelta) for handler in registry.handlers
+        )
+        attempts = Attempts(subscribers, on_finished=self._finished, watch=watch if self._timed else None)
         self.executor: ThreadExecutor = ThreadExecutor(
             settings.queues, carry_out=attempts.carry_out, let_go=attempts.let_go
         )
@@ -153,12 +158,33 @@ class Crew:
                 subscribers=subscribers,
             ),
         )
+        patience = lease - margin
+        self.timekeeper: Loop[Any] = self._loop(
+            None,
+            "timeouts",
+            timeouts.Timing(patience.total_seconds()),
+            timeouts.step,
+            Timekeeper(
+                watch,
+                book=self.book,
+                executor=self.executor,
+                patience=patience,
+                to_settler=self.settler.post,
+                subscribers=subscribers,
+            ),
+        )
 
-    def _loop(self, store: Store, name: str, state: Any, step: Any, role: Any) -> Loop[Any]:
+    def _loop(self, store: Store | None, name: str, state: Any, step: Any, role: Any) -> Loop[Any]:
         def on_end(fault: BaseException | None) -> None:
             if fault is not None:  # first of all: whatever closing does, nobody may go on without this loop
                 self.ask_to_end(Ending(name, fault))
-            store.close()
+            if store is not None:
+                store.close()
+
+        def on_error(error: Exception) -> None:
+            # What the server refused has not broken the connection: another one would cost both sides time.
+            if store is not None and not refused(error):
+                store.reset()
 
         return Loop(
             name,
@@ -166,8 +192,7 @@ class Crew:
             state=state,
             step=step,
             perform=role.perform,
-            # What the server refused has not broken the connection: another one would cost both sides time.
-            on_error=lambda error: None if refused(error) else store.reset(),
+            on_error=on_error,
             on_end=on_end,
             subscribers=self.subscribers,
         )
@@ -181,14 +206,18 @@ class Crew:
 
     def start(self) -> None:
         self.executor.start()
-        for loop in (self.settler, self.keeper, self.maintenance, self.dispatcher):
+        timekeeper = (self.timekeeper,) if self._timed else ()
+        for loop in (self.settler, self.keeper, self.maintenance, *timekeeper, self.dispatcher):
             loop.start()
 
     def _finished(self, finished: settle.Finished) -> None:
-        """Every outcome comes by here; only the first for a job is written."""
+        """Every outcome of a handler comes by here; only the first for a job is written."""
         if self.book.decide(finished.execution.key):
             self.settler.post(finished)
         else:
+            # Its slot is free all the same, and what was decided in its place is being written already.
+            self.dispatcher.post(settle.freed([finished]))
+            self.dispatcher.post(dispatch.Written(1))
             report_dropped(finished, Landing.LOST, self.subscribers)
 
     def ask_to_end(self, ending: Ending) -> None:
@@ -223,8 +252,9 @@ class Crew:
         self.book.close()
         self.settler.post(settle.StopSettling(until=last))
         self.keeper.post(leases.StopKeeping())
+        self.timekeeper.post(timeouts.StopTiming())
         gone = max(last, time.monotonic() + CLOSING)
-        for loop in (self.settler, self.keeper, self.maintenance):
+        for loop in (self.settler, self.keeper, self.maintenance, self.timekeeper):
             loop.join(gone - time.monotonic())
         if not left:
             self.executor.join(gone - time.monotonic())
@@ -269,7 +299,7 @@ class Crew:
             execution.context.mark_lost()
             if hand_back:
                 shutdown = Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
-                self.settler.post(settle.Finished(execution, shutdown, seconds=None))
+                self.settler.post(settle.Finished(execution, shutdown, seconds=None, still_runs=True))
         if not hand_back:
             self.book.drop(execution.key for execution in running)
         return running

@@ -44,10 +44,14 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Event: so many handlers of each queue have finished, and so many jobs left before they began."""
+    """Event: so many handlers of each queue have finished, and so many jobs left before they began.
+
+    `running` outcomes more were decided in place of handlers that still run, and keep their slots.
+    """
 
     finished: Mapping[str, int]
     unstarted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    running: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,7 @@ def _after_freed(state: Dispatch, freed: Freed, now: float) -> Dispatch:
         lanes[queue] = lanes[queue].finished(count, now)
     for queue, count in freed.unstarted.items():
         lanes[queue] = lanes[queue].unstarted(count)
-    more = sum(freed.finished.values()) + sum(freed.unstarted.values())
+    more = sum(freed.finished.values()) + sum(freed.unstarted.values()) + freed.running
     return replace(state, lanes=lanes, unwritten=state.unwritten + more)
 
 

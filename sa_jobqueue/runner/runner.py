@@ -6,6 +6,7 @@ What one start consists of stands in `crew`, what each loop decides in `dispatch
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -18,6 +19,7 @@ from sqlalchemy import Engine
 from sa_jobqueue.database import normalise_url
 from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.events import RunnerStarted, Subscribers
+from sa_jobqueue.runner.awaited import in_thread
 from sa_jobqueue.runner.crew import FORCED, STOPPED, Crew, Ending
 from sa_jobqueue.runner.settings import RunnerSettings
 from sa_jobqueue.runner.signals import SecondSignal, stop_on_signals
@@ -35,8 +37,9 @@ class Runner:
     """Runs the handlers of a registry on the jobs of some queues, in threads of this process.
 
     Holds up to four connections of its own to `database`; an Engine lends its URL, never its pool.
-    `run()` blocks; `start()` and `stop()` embed it in a host, as does `with Runner(...):`. A stopped runner may be
-    started again.
+    `run()` blocks; `start()` and `stop()` embed it in a host, as does `with Runner(...):`. In a host with an event loop
+    `await serve()` does what `run()` does, and `async with Runner(...):` what `with` does, without blocking the loop. A
+    stopped runner may be started again.
     """
 
     def __init__(
@@ -84,6 +87,26 @@ class Runner:
                     raise
         except SecondSignal as second:
             return FORCED + second.number
+
+    async def serve(self) -> int:
+        """Start, and return the exit code once it has ended: `run(handle_signals=False)` for a host's event loop.
+
+        The loop is not blocked and no signals are touched. Cancelling it is a clean stop: it waits for what `stop` waits
+        for and then raises CancelledError. Raises what `start` raises.
+        """
+        cancelled = threading.Event()
+
+        def run() -> int:
+            self._start(hand_back=False)
+            if cancelled.is_set():  # before there was anything to stop
+                self.request_stop("cancelled")
+            return self._end()
+
+        def stop() -> None:
+            cancelled.set()
+            self.request_stop("cancelled")
+
+        return await in_thread(run, on_cancel=stop)
 
     def start(self) -> None:
         """Check and begin, then return. A drained burst, the fault of a loop and `request_stop()` end it as `stop()` does.
@@ -146,6 +169,17 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Runner:
+        try:
+            await in_thread(self.start)
+        except asyncio.CancelledError:  # nobody will leave what nobody has entered
+            await in_thread(self.stop)
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await in_thread(self.stop)
 
     def _check_registry(self) -> None:
         handlers = self.registry.handlers

@@ -30,11 +30,15 @@ FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
 
 
 class Finished(NamedTuple):
-    """Event: an execution has its outcome. `seconds` is the handler's own time, None when it never began."""
+    """Event: an execution has its outcome. `seconds` is the handler's own time, None when it never began.
+
+    `still_runs` tells an outcome that was decided in place of a handler, whose own will come, too late, when it ends.
+    """
 
     execution: Execution
     settlement: Settlement
     seconds: float | None
+    still_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +148,22 @@ def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, 
     if arrived:
         state = replace(state, pending=(*state.pending, *arrived))
         # Told before the write: a slot is free when its handler is done, not when the row says so.
-        actions.append(Tell(_freed(arrived)))
+        actions.append(Tell(freed(arrived)))
     state, last = _flush_or_wait(state, now)
     return state, [*actions, last]
 
 
-def _freed(arrived: Sequence[Finished]) -> Freed:
-    finished = Counter(one.execution.job.queue for one in arrived if one.seconds is not None)
-    return Freed(finished, Counter(one.execution.job.queue for one in arrived if one.seconds is None))
+def freed(arrived: Sequence[Finished]) -> Freed:
+    """What these outcomes mean for the slots of their queues."""
+    finished: Counter[str] = Counter()
+    unstarted: Counter[str] = Counter()
+    running = 0
+    for one in arrived:
+        if one.still_runs:
+            running += 1
+        else:
+            (unstarted if one.seconds is None else finished)[one.execution.job.queue] += 1
+    return Freed(finished, unstarted, running)
 
 
 def _after_answers(state: Settling, answered: Answered, now: float) -> tuple[Settling, list[Any]]:

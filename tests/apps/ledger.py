@@ -17,6 +17,7 @@ from sa_jobqueue.retry import fixed
 jobs = Registry()
 engine = create_engine(normalise_url(os.environ["SA_JOBQUEUE_DATABASE_URL"]), pool_size=20)
 SOON = fixed(timedelta(milliseconds=100))
+BOMB_BACKOFF = timedelta(milliseconds=400)  # once more for each attempt
 
 
 def note(ctx: JobContext, what: str) -> None:
@@ -48,7 +49,7 @@ def hang(ctx: JobContext) -> None:
     time.sleep(120)
 
 
-@jobs.handler("bomb", retry=SOON)
+@jobs.handler("bomb", retry=lambda attempt, _error: attempt * BOMB_BACKOFF)
 def bomb(ctx: JobContext) -> None:
     """Takes its whole process down."""
     note(ctx, "bomb")

@@ -9,9 +9,9 @@ from datetime import timedelta
 from sqlalchemy import Engine, text
 
 from sa_jobqueue.context import JobContext
-from sa_jobqueue.events import JobSettled, JobStarted, SettleDelayed
+from sa_jobqueue.events import JobRescued, JobSettled, JobStarted, SettleDelayed
 from sa_jobqueue.registry import Registry
-from tests.support.runners import add, row, running
+from tests.support.runners import LEDGER, add, ledger, process, row, running
 from tests.support.waiting import wait_until
 
 LEASE = timedelta(seconds=1.5)
@@ -28,33 +28,48 @@ def _remaining(engine: Engine, *, but: int = 0) -> timedelta | None:
 
 
 def test_a_handler_much_longer_than_the_lease_runs_once(engine: Engine, database_url: str) -> None:
-    """Two runners, both with rescue: the lease never falls below a third, and nobody runs the job a second time."""
-    jobs, runs, gate = Registry(), Counter[int](), threading.Event()
+    """Five leases long, by the command and by the API, both with rescue: never below a third, and nobody runs it again."""
+    jobs, gate, runs = Registry(), threading.Event(), list[int]()
 
-    @jobs.handler("work")
-    def work(ctx: JobContext) -> None:
-        runs[ctx.id] += 1
+    @jobs.handler("nap", queue="called")
+    def nap(ctx: JobContext) -> None:
+        runs.append(ctx.id)
         assert gate.wait(60)
 
+    lease = timedelta(seconds=2)
     with engine.begin() as connection:
-        ids = [add(connection, "work") for _ in range(4)]
-    with running(jobs, database_url, lease=LEASE) as one, running(jobs, database_url, lease=LEASE) as other:
-        wait_until(lambda: len(one.of(JobStarted)) + len(other.of(JobStarted)) == 4)
-        sampled = []
-        claimed_until = max(row(engine, job).lease_until for job in ids)
+        connection.execute(text(LEDGER))
+        seconds = 5.5 * lease.total_seconds()
+        commanded = add(connection, "nap", f'{{"seconds": {seconds}}}')
+        called = add(connection, "nap", queue="called")
+    options = ("--queues", "default:1", "--lease", "2s")
+    with (
+        process("tests.apps.ledger:jobs", database_url, *options) as command,
+        running(jobs, database_url, queues={"called": 1}, lease=lease) as recorder,
+    ):
+        both = (commanded, called)
+        wait_until(lambda: {row(engine, job).status for job in both} == {"running"}, timeout=30)
+        claimed_until = {job: row(engine, job).lease_until for job in both}
+        sampled = list[timedelta]()
 
-        def three_leases_later() -> bool:
+        def renewed_for_five_leases(job: int) -> bool:
             left = _remaining(engine)
-            assert left is not None
-            sampled.append(left)
-            return min(row(engine, job).lease_until for job in ids) - claimed_until > 3 * LEASE
+            if left is not None:
+                sampled.append(left)
+            now = row(engine, job)
+            return now.status == "done" or now.lease_until - claimed_until[job] > 5 * lease
 
-        wait_until(three_leases_later, timeout=30)
+        wait_until(lambda: renewed_for_five_leases(called), timeout=60)
+        wait_until(lambda: renewed_for_five_leases(commanded), timeout=60)
         gate.set()
-        wait_until(lambda: len(one.of(JobSettled)) + len(other.of(JobSettled)) == 4)
-    assert min(sampled) > LEASE / 3
-    assert runs == dict.fromkeys(ids, 1)
-    assert {(row(engine, job).status, row(engine, job).attempts) for job in ids} == {("done", 1)}
+        recorder.wait_for(JobSettled)
+        wait_until(lambda: row(engine, commanded).status == "done", timeout=30)
+        assert recorder.of(JobRescued) == []
+        assert "rescued" not in command.text
+    assert min(sampled) > lease / 3
+    assert runs == [called]
+    assert [entry.note for entry in ledger(engine)] == ["begin", "end"]
+    assert {(row(engine, job).status, row(engine, job).attempts) for job in both} == {("done", 1)}
 
 
 def test_a_locked_row_delays_itself_alone(engine: Engine, database_url: str) -> None:

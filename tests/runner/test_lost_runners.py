@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from datetime import datetime, timedelta
 
 from sqlalchemy import Engine, text
 
@@ -11,6 +12,7 @@ from tests.support.runners import LEDGER, RunnerProcess, add, ledger, process, r
 from tests.support.waiting import wait_until
 
 APP = "tests.apps.ledger:jobs"
+BOMB_BACKOFF = timedelta(milliseconds=400)  # of the application, which can be imported with a database only
 
 
 def _notes(engine: Engine, note: str) -> int:
@@ -56,11 +58,15 @@ def test_a_runner_killed_in_the_last_attempt_leaves_a_dead_job(engine: Engine, d
 
 
 def test_a_job_that_kills_its_runner_comes_to_rest(engine: Engine, database_url: str) -> None:
-    """Attempts count from the claim: a bomb goes off max_attempts times, and its neighbours all get done."""
+    """Attempts count from the claim: a bomb goes off max_attempts times, with its backoff between.
+
+    Its neighbours all get done, also the one that was in the process with it.
+    """
     with engine.begin() as connection:
         connection.execute(text(LEDGER))
-        bomb = add(connection, "bomb", max_attempts=3)
-        others = [add(connection, "quick", max_attempts=10) for _ in range(20)]
+        bomb = add(connection, "bomb", max_attempts=3, priority=0)
+        beside = add(connection, "hang-once", max_attempts=10, priority=0)
+        others = [beside, *(add(connection, "quick", max_attempts=10) for _ in range(20))]
 
     def supervise() -> bool:
         with process(APP, database_url, "--queues", "default:2") as runner:
@@ -79,6 +85,12 @@ def test_a_job_that_kills_its_runner_comes_to_rest(engine: Engine, database_url:
     dead = row(engine, bomb)
     assert (dead.status, dead.reason, dead.attempts) == ("dead", "exhausted", 3)
     assert "lost" in dead.last_error
+    assert [error["attempt"] for error in dead.errors] == [1, 2, 3]
+    begun = [entry.at for entry in ledger(engine) if entry.note == "bomb"]
+    lost = [datetime.fromisoformat(error["at"]) for error in dead.errors]
+    waits = [again - told for told, again in zip(lost, begun[1:], strict=False)]
+    assert [wait >= attempt * BOMB_BACKOFF for attempt, wait in enumerate(waits, 1)] == [True, True]
+    assert row(engine, beside).attempts > 1
 
 
 def _all_done(engine: Engine, jobs: list[int]) -> bool:

@@ -16,12 +16,13 @@ from sa_jobqueue.maintenance.acts import Maintenance
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retention import Retention
-from sa_jobqueue.runner import dispatch, leases, settle
+from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
-from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
+from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import refused
 from tests.simulation.checks import Checks
@@ -40,6 +41,7 @@ class Steps:
     settle: Step[settle.Settling] = settle.step
     leases: Step[leases.Keeping] = leases.step
     duties: Step[duties.Maintaining] = duties.step
+    timeouts: Step[timeouts.Timing] = timeouts.step
 
 
 class SimulatedLoop(Loop[Any]):
@@ -117,6 +119,9 @@ class SimulatedExecutor:
             self._waiting[queue].clear()
         return taken
 
+    def interrupt(self, execution: Execution, cause: Interruption) -> None:
+        """Nothing ends a thread."""
+
     def stop(self) -> None:
         self._stopped = True
 
@@ -155,7 +160,8 @@ class SimulatedRunner:
         subscribers = Subscribers([self.checks.on_event])
         lease, margin = timedelta(seconds=LEASE), timedelta(seconds=INTERVAL)
         self.subscribers = subscribers
-        attempts = Attempts(subscribers, on_finished=self._finished)
+        watch = Watch(None, on_sooner=lambda began: self.timekeeper.post(began))
+        attempts = Attempts(subscribers, on_finished=self._finished, watch=watch)
         self.executor = SimulatedExecutor(self.world, self.group, self.limits, attempts)
         self.dispatcher = self._loop(
             "dispatch",
@@ -231,12 +237,27 @@ class SimulatedRunner:
                 ).perform
             ),
         )
+        self.timekeeper = self._loop(
+            "timeouts",
+            timeouts.Timing(LEASE - INTERVAL),
+            self.steps.timeouts,
+            lambda _store: (
+                Timekeeper(
+                    watch,
+                    book=self.book,
+                    executor=self.executor,
+                    patience=lease - margin,
+                    to_settler=self.settler.post,
+                    subscribers=subscribers,
+                ).perform
+            ),
+        )
         for loop in self.loops:
             loop.start()
 
     @property
     def loops(self) -> tuple[SimulatedLoop, ...]:
-        return self.settler, self.keeper, self.maintenance, self.dispatcher
+        return self.settler, self.keeper, self.maintenance, self.timekeeper, self.dispatcher
 
     @property
     def idle(self) -> bool:
@@ -246,6 +267,8 @@ class SimulatedRunner:
             not len(self.book)
             and not self.book._decided
             and not self.book._settling
+            and not self.book._unrenewed
+            and not self.book._given_up
             and not any(lane.held for lane in lanes)
             and not self.dispatcher.state.unwritten
             and not self.dispatcher.state.lost
@@ -277,12 +300,13 @@ class SimulatedRunner:
         for execution in self.book.decide_all():
             execution.context.mark_lost()
             shutdown = Settlement(*execution.key, Verb.RETRY, delay=timedelta(0), error="shutdown")
-            self.settler.post(settle.Finished(execution, shutdown, seconds=None))
+            self.settler.post(settle.Finished(execution, shutdown, seconds=None, still_runs=True))
         last = world.now + GRACE
         while len(self.book) and world.now < last:
             world.sleep(0.1)
         self.settler.post(settle.StopSettling(until=last))
         self.keeper.post(leases.StopKeeping())
+        self.timekeeper.post(timeouts.StopTiming())
         while not all(loop.ended for loop in self.loops):
             world.sleep(0.1)
         self.gone = True
@@ -291,6 +315,8 @@ class SimulatedRunner:
         if self.book.decide(finished.execution.key):
             self.settler.post(finished)
         else:
+            self.dispatcher.post(settle.freed([finished]))
+            self.dispatcher.post(dispatch.Written(1))
             report_dropped(finished, Landing.LOST, self.subscribers)
 
     def _loop(

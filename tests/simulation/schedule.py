@@ -13,7 +13,7 @@ from sa_jobqueue import loop
 from sa_jobqueue.outcomes import Discard, Retry, Snooze
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed
-from sa_jobqueue.runner import attempt, roles
+from sa_jobqueue.runner import attempt, roles, timekeeper
 from tests.simulation.checks import Checks
 from tests.simulation.database import CANCELLED, DEAD, DONE, Database
 from tests.simulation.runner import LEASE, SimulatedRunner, Steps
@@ -44,6 +44,7 @@ class Profile:
     cancels: int = 0
     longest_outage: float = LEASE * 1.3
     long_runs: bool = False
+    timeout: timedelta | None = None
     attempts_are_exact: bool = False
     living_keep: bool = False
 
@@ -61,13 +62,23 @@ EVERYTHING = Profile(
 CALM = Profile(attempts_are_exact=True, living_keep=True)
 LOST_ANSWERS = Profile({"never": 0.03, "late": 0.05, "lost": 0.05}, attempts_are_exact=True)
 OUTAGES = Profile(restarts=1, partitions=1, longest_outage=LEASE * 3, long_runs=True, living_keep=True)
+TIMEOUTS = Profile(
+    {"refused": 0.01, "never": 0.01, "lost": 0.01},
+    cuts=1,
+    pauses=1,
+    crashes=1,
+    stops=1,
+    locks=3,
+    long_runs=True,
+    timeout=timedelta(seconds=1),
+)
 TAKEOVERS = Profile(cuts=2, pauses=2, locks=1, longest_outage=LEASE * 2, long_runs=True)
 
 
 def simulated(patch: pytest.MonkeyPatch) -> tuple[Clock, Chance]:
     """Give the engine, the hands and the attempts the world's clock and chance."""
     clock, chance = Clock(), Chance()
-    for module in (loop, roles, attempt):
+    for module in (loop, roles, attempt, timekeeper):
         patch.setattr(module, "time", clock)
     for module in (loop, roles):
         patch.setattr(module, "random", chance)
@@ -89,7 +100,8 @@ class Schedule:
         self._networks = {name: Network(profile.trouble) for name in NAMES}
         self._steps = steps or Steps()
         self._registry = Registry()
-        self._registry.handler("work", retry=fixed(timedelta(seconds=0.5)))(self._handle)
+        half_a_second = fixed(timedelta(seconds=0.5))
+        self._registry.handler("work", retry=half_a_second, timeout=profile.timeout)(self._handle)
         self.runners = [self._runner(name) for name in NAMES]
 
     def run(self) -> list[str]:

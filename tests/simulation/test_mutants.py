@@ -19,6 +19,7 @@ from tests.simulation.schedule import (
     LOST_ANSWERS,
     OUTAGES,
     TAKEOVERS,
+    TIMEOUTS,
     Profile,
     Schedule,
     simulated,
@@ -47,6 +48,13 @@ def _freed_not_told(state: settle.Settling, events: Sequence[Any], now: float) -
         isinstance(action, settle.Tell) and isinstance(action.event, dispatch.Freed) for action in actions
     )
     return state, [action for action, freed in zip(actions, list(told), strict=True) if not freed]
+
+
+def _slots_freed_while_handlers_run(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
+    taken = [
+        event._replace(still_runs=False) if isinstance(event, settle.Finished) else event for event in events
+    ]
+    return settle.step(state, taken, now)
 
 
 def _lost_outcomes_tried_for_ever(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
@@ -123,6 +131,7 @@ def _patience_not_renewed(state: duties.Maintaining, events: Sequence[Any], now:
 MUTANTS: dict[str, tuple[Profile, Steps]] = {
     "a failed batch is dropped": (EVERYTHING, Steps(settle=_failed_batch_dropped)),
     "freed slots are not told": (EVERYTHING, Steps(settle=_freed_not_told)),
+    "slots are freed while handlers run": (TIMEOUTS, Steps(settle=_slots_freed_while_handlers_run)),
     "lost outcomes are tried for ever": (EVERYTHING, Steps(settle=_lost_outcomes_tried_for_ever)),
     "a lost answer is not reconciled": (LOST_ANSWERS, Steps(settle=_doubt_forgotten)),
     "a lost answer is forgotten behind a lock": (LOST_ANSWERS, Steps(settle=_doubt_forgotten_behind_a_lock)),

@@ -13,6 +13,7 @@ from tests.simulation.schedule import (
     LOST_ANSWERS,
     OUTAGES,
     TAKEOVERS,
+    TIMEOUTS,
     Profile,
     Schedule,
     simulated,
@@ -28,6 +29,7 @@ PROFILES = {
     "everything": (EVERYTHING, 500, _USUAL | _REPAIR | _RESCUE | {"LeaseLost", "CancelRequested"}),
     "lost answers": (LOST_ANSWERS, 120, _USUAL | _REPAIR),
     "outages": (OUTAGES, 120, _USUAL | {"LoopFailed", "LoopRecovered"}),
+    "timeouts": (TIMEOUTS, 200, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
     "takeovers": (TAKEOVERS, 120, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
 }
 

@@ -24,7 +24,10 @@ from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Where handlers of test applications write down what they did, in transactions of their own.
-LEDGER = "CREATE TABLE ledger (id bigint GENERATED ALWAYS AS IDENTITY, job_id bigint, attempt int, pid int, note text)"
+LEDGER = (
+    "CREATE TABLE ledger (id bigint GENERATED ALWAYS AS IDENTITY, job_id bigint, attempt int, pid int, note text, "
+    "at timestamptz DEFAULT clock_timestamp())"
+)
 
 
 class Recorder:

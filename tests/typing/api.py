@@ -41,7 +41,7 @@ def rename(document_id: int, *, title: str) -> Retry | Snooze | Discard | None:
     return Snooze(timedelta(minutes=5)) if document_id else Retry()
 
 
-@jobs.handler("mail.send", retry=never())
+@jobs.handler("mail.send", retry=never(), timeout=timedelta(seconds=30))
 async def send(ctx: JobContext, address: str) -> None: ...
 
 
@@ -49,7 +49,7 @@ def after_a_minute(attempt: int, error: BaseException) -> timedelta | None:
     return timedelta(minutes=1) if attempt < 3 else None
 
 
-@jobs.handler("report.build", retry=after_a_minute, priority=0)
+@jobs.handler("report.build", retry=after_a_minute, priority=0, timeout="never")
 def build() -> None: ...
 
 
@@ -83,6 +83,8 @@ def wrong_settings() -> None:
     jobs.handler("c", permanent=(int,))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.handler("d", max_attempts="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.handler("e", True)  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
+    jobs.handler("f", timeout=30)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.handler("g", timeout="30s")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     exponential(base=10)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     delays([1, 2])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     Snooze(300)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -96,6 +96,10 @@ def test_nothing_is_left_of_jobs_that_are_gone() -> None:
     for number in range(300):
         one = execution()
         book.hold([one])
+        if number % 5:
+            book.stop_renewing(one.key)
+        if number % 7:
+            book.give_up(one.key)
         if number % 3:
             book.decide(one.key)
         if number % 2:
@@ -106,6 +110,45 @@ def test_nothing_is_left_of_jobs_that_are_gone() -> None:
     assert len(book) == 0
     assert not book._decided
     assert not book._settling
+    assert not book._unrenewed
+    assert not book._given_up
+
+
+def test_what_is_not_renewed_is_renewed_again_once_it_is_decided() -> None:
+    """A hung handler costs its lease; an outcome that waits for its write keeps it, as every other does."""
+    book = Book()
+    hung, other = execution(), execution()
+    book.hold([hung, other])
+    assert book.stop_renewing(hung.key)
+    assert book.snapshot() == [other.key]
+    assert book.decide(hung.key)
+    assert book.snapshot() == [hung.key, other.key]
+    assert not book.stop_renewing(hung.key), "it has ended"
+    book.drop([hung.key, other.key])
+    assert not book.stop_renewing(other.key), "it is gone"
+
+
+def test_a_handler_that_was_given_up_has_no_word_any_more() -> None:
+    """One outcome under one token: also long after the first was written and let go of."""
+    book = Book()
+    written, waiting = execution(), execution()
+    book.hold([written, waiting])
+    assert [book.give_up(one.key) for one in (written, waiting)] == [written, waiting]
+    assert book.give_up(waiting.key) is None
+    book.drop([written.key])
+    assert [book.decide(one.key) for one in (written, waiting)] == [False, False]
+
+
+def test_nobody_is_given_up_who_has_ended_or_is_gone() -> None:
+    """The handler was first, or the lease is somebody else's, or the runner has spoken its last word."""
+    book = Book()
+    ended, gone, late = (execution() for _ in range(3))
+    book.hold([ended, gone, late])
+    assert book.decide(ended.key)
+    book.drop([gone.key])
+    assert (book.give_up(ended.key), book.give_up(gone.key)) == (None, None)
+    book.close()
+    assert book.give_up(late.key) is None
 
 
 def test_the_wait_for_an_empty_book_ends_with_the_last_drop_or_in_time() -> None:

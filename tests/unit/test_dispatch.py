@@ -180,6 +180,14 @@ def test_nothing_is_claimed_while_too_much_is_unwritten() -> None:
     assert state.unwritten == UNWRITTEN_LIMIT
 
 
+def test_an_outcome_in_place_of_a_running_handler_is_one_more_to_write() -> None:
+    """Its slot stays taken, so nothing is claimed for it."""
+    state = _full(_state())
+    state, actions = _after(state, Freed({}, running=1))
+    assert actions == [WaitUntil(None)]
+    assert state.unwritten == 1
+
+
 def test_a_failed_claim_waits_for_its_pause_even_when_woken() -> None:
     """A wake-up says that there is work, not that the database is well."""
     state, (claim,) = _after(_state())

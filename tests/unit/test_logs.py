@@ -131,6 +131,14 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "the database keeps 1 dead job past the retention: ForeignKeyViolation, constraint c",
     ),
     (
+        ev.HandlerTimedOut(**JOB, timeout=30 * SECOND, given_up_in=80 * SECOND),
+        "WARNING",
+        (
+            "job 17 document.embed still runs after its timeout of 30s: its lease is renewed no more, and unless it "
+            "ends within 1m 20s the attempt has failed; its slot stays occupied until it ends"
+        ),
+    ),
+    (
         ev.OutcomeDropped(**JOB, verb=Verb.COMPLETE, cause="gone"),
         "WARNING",
         "job 17 document.embed: attempt 2 ended in complete, not written: the row doesn't exist any more",

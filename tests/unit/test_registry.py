@@ -64,7 +64,7 @@ def test_defaults() -> None:
     handler = Registry().handler("k")(nothing)
     assert (handler.queue, handler.max_attempts, handler.priority) == ("default", 5, None)
     assert (handler.retry, handler.permanent, handler.aliases) == (DEFAULT_RETRY, (), ())
-    assert (handler.payload_version, handler.is_async) == (1, False)
+    assert (handler.payload_version, handler.is_async, handler.timeout) == (1, False, None)
 
 
 def test_async_functions_are_told_apart() -> None:
@@ -115,6 +115,13 @@ def test_async_functions_are_told_apart() -> None:
         ({"permanent": None}, TypeError, "permanent: expected several"),
         ({"aliases": "old"}, TypeError, "aliases: expected several"),
         ({"aliases": ("",)}, ValueError, "aliases: a name can't be blank"),
+        ({"timeout": timedelta(0)}, ValueError, "timeout=0s: must be from 1ms to 366d"),
+        ({"timeout": timedelta(seconds=-1)}, ValueError, "timeout=-1s: must be"),
+        ({"timeout": timedelta.max}, ValueError, "timeout="),
+        ({"timeout": 30}, TypeError, r'timeout=30: .*"never" .*write timedelta\(seconds='),
+        ({"timeout": 0}, TypeError, "timeout=0: "),
+        ({"timeout": False}, TypeError, "timeout=False: "),
+        ({"timeout": "30s"}, TypeError, "timeout='30s': "),
     ],
 )
 def test_settings_that_cannot_work_are_refused(

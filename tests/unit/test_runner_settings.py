@@ -17,6 +17,7 @@ from sa_jobqueue.runner import RunnerSettings
         ({"queues": {"ai": 0}}, r"queues\['ai'\]=0"),
         ({"queues": {"ai": 1.5}}, r"queues\['ai'\]=1.5"),
         ({"queues": {"ai": True}}, r"queues\['ai'\]=True"),
+        ({"queues": {"ai": 100_001}}, r"queues\['ai'\]=100001: .* from 1 to 100000"),
         ({"queues": {"a\0i": 1}}, "queues: the character"),
         ({"name": "a\0b"}, "name: the character"),
         ({"lease": timedelta(0)}, "lease=0s: must be from 300ms"),
@@ -26,12 +27,48 @@ from sa_jobqueue.runner import RunnerSettings
         ({"grace": timedelta(seconds=-1)}, "grace=-1s"),
         ({"rescue_interval": timedelta(0)}, "rescue_interval=0s"),
         ({"prune_interval": timedelta(0)}, "prune_interval=0s: must be from 10ms"),
+        ({"timeout": timedelta(0)}, "timeout=0s: must be from 1ms to 366d"),
+        ({"timeout": timedelta.max}, "timeout="),
     ],
 )
 def test_what_cannot_work_is_refused(settings: dict[str, Any], words: str) -> None:
     """The message names the setting, its value and the bounds."""
     with pytest.raises(ValueError, match=words):
         RunnerSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"queues": ["ai"]}, r"queues=\['ai'\]: expected each queue's number"),
+        ({"queues": "ai:4"}, "queues='ai:4': expected"),
+        ({"queues": None}, "queues=None: expected"),
+        ({"queues": {1: 4}}, "queues: expected a text, got 1"),
+        ({"burst": "no"}, "burst='no': must be True or False"),
+        ({"name": 7}, "name: expected a text, got 7"),
+    ],
+)
+def test_what_is_of_another_type_is_refused(settings: dict[str, Any], words: str) -> None:
+    """With what was expected, not with whatever a later line happens to say."""
+    with pytest.raises(TypeError, match=words):
+        RunnerSettings(**settings)
+
+
+def test_what_is_independent_may_differ_by_as_much_as_one_likes() -> None:
+    """A runner that looks rarely keeps short leases all the same; a timeout may be shorter or longer than a lease."""
+    day, second = timedelta(days=1), timedelta(seconds=1)
+    RunnerSettings(lease=second, poll_interval=day, rescue_interval=day, grace=day, timeout=day)
+    RunnerSettings(
+        lease=day, poll_interval=second, rescue_interval=second, grace=timedelta(0), timeout=second
+    )
+
+
+@pytest.mark.parametrize("name", ["lease", "poll_interval", "grace", "rescue_interval", "timeout"])
+def test_a_bare_number_is_refused(name: str) -> None:
+    """Nobody can tell seconds from milliseconds; the advice says how to."""
+    changes: dict[str, Any] = {name: 30}
+    with pytest.raises(TypeError, match=rf"{name}=30: .*write timedelta\(seconds="):
+        RunnerSettings(**changes)
 
 
 def test_a_renewal_is_due_every_third_of_a_lease() -> None:

@@ -91,6 +91,15 @@ def test_slots_are_free_before_the_write() -> None:
     assert _of(Tell, actions) == [Tell(Written(3))]
 
 
+def test_an_outcome_in_place_of_a_running_handler_frees_no_slot() -> None:
+    """It is written as any other; the slot is free when the handler has ended."""
+    one = finished(seconds=None)._replace(still_runs=True)
+    _, actions = step(Settling(), [one, finished(queue="a")], 0.0)
+    assert actions[0] == Tell(Freed({"a": 1}, {}, running=1))
+    assert isinstance(actions[1], Flush)
+    assert one in actions[1].batch
+
+
 def test_a_busy_row_waits_alone_with_doubling_pauses() -> None:
     """Somebody's lock on one row delays that row only, ever longer up to a bound, and its neighbours go on."""
     held, neighbour = finished(), finished()

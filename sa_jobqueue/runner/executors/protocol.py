@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from sa_jobqueue.context import JobContext
     from sa_jobqueue.handlers import Handler
@@ -30,10 +31,11 @@ class Interruption(StrEnum):
 class Execution:
     """One claimed job with its handler and the context that the handler is given.
 
-    `interruption` is the first cause for which the handler was asked to end, None while nobody asked.
+    `interruption` is the first cause for which the handler was asked to end, None while nobody asked; `timeout` is the
+    time it was given when it began, None without a limit.
     """
 
-    __slots__ = ("context", "handler", "interruption", "job", "key")
+    __slots__ = ("context", "handler", "interruption", "job", "key", "timeout")
 
     def __init__(self, job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext) -> None:
         self.job: ClaimedJob = job
@@ -41,6 +43,7 @@ class Execution:
         self.context: JobContext = context
         self.key: Key = (job.id, job.token)
         self.interruption: Interruption | None = None
+        self.timeout: timedelta | None = None
 
 
 class Executor(Protocol):
