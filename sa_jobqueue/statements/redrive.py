@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Text, and_, bindparam, case, cast, func, not_
 
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import moment, status, word
-from sa_jobqueue.statements.parts import named, outcomes
+from sa_jobqueue.statements.parts import lease_ended, named, outcomes
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 
 if TYPE_CHECKING:
@@ -32,18 +32,20 @@ def redrive() -> Select[tuple[int, str, str | None, str]]:
 
 @cache
 def redrive_keyed() -> Select[tuple[int, str, str | None, str]]:
-    """The same for a job that takes its key again: a unique violation when another job holds it by now."""
+    """The same with jobs that take their key again: a unique violation when another job holds it by now."""
     schema_in_use()
-    return _redrive(lambda takes_key: takes_key)
+    return _redrive()
 
 
-def _redrive(guard: Callable[[ColumnElement[bool]], ColumnElement[bool]]) -> Select[Any]:
+def _redrive(*guards: Callable[[ColumnElement[bool]], ColumnElement[bool]]) -> Select[Any]:
     rows = named(_takes_key, lambda job: job.c.idempotency_key)
     past = jobs.c.expires_at <= moment()
     changes = (
         update(jobs)
-        .where(rows.c.status.in_(_SOURCES), guard(rows.c.takes_key))
+        .where(rows.c.status.in_(_SOURCES), *(guard(rows.c.takes_key) for guard in guards))
         .values(
+            # A job that was running when this statement began may be dead by now: see the traps in `statements`.
+            **lease_ended(),
             status=status(JobStatus.READY),
             returned=jobs.c.attempts,
             run_at=func.greatest(jobs.c.run_at, moment()),
@@ -54,7 +56,6 @@ def _redrive(guard: Callable[[ColumnElement[bool]], ColumnElement[bool]]) -> Sel
             unique_key=case(
                 (jobs.c.key_scope == word("unfinished"), jobs.c.idempotency_key), else_=jobs.c.unique_key
             ),
-            updated_at=moment(),
         )
     )
     return outcomes(rows, changes, rows.c.idempotency_key)

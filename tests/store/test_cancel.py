@@ -286,6 +286,19 @@ def test_two_people_at_once(engine: Engine, first: Connection) -> None:
     ]
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_redrive_under_way_is_waited_for(engine: Engine, first: Connection, *, commit: bool) -> None:
+    """A dead job that is being sent back is ready when the person gets it."""
+    job_id = add_job(engine, status="dead", finished_at=func.now())
+    assert redrive(first, [job_id])[0].landed
+    thread, answers = in_thread(lambda: cancel_and_commit(engine, job_id))
+    wait_for_a_lock(engine)
+    first.commit() if commit else first.rollback()
+    thread.join()
+    reason = "the job is dead: it won't run again unless it is redriven"
+    assert answers == [[cancelled(job_id) if commit else stayed(job_id, JobStatus.DEAD, reason)]]
+
+
 def test_a_job_that_is_deleted_meanwhile(engine: Engine, first: Connection) -> None:
     """A row that is gone when its lock is free is no job any more."""
     job_id = add_job(engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -14,8 +15,9 @@ from sqlalchemy.orm import Session
 
 from sa_jobqueue.admin import OperatorResult, redrive
 from sa_jobqueue.models import Job, jobs
+from sa_jobqueue.statements import settle
 from sa_jobqueue.states import JobStatus
-from tests.support.jobs import add_job, insert_job, keyed, read_job, refuse
+from tests.support.jobs import add_job, add_running, insert_job, keyed, read_job, refuse
 from tests.support.locks import in_thread, wait_for_a_lock
 
 HOUR = timedelta(hours=1)
@@ -213,6 +215,21 @@ def test_two_redrives_at_once(engine: Engine) -> None:
     thread.join()
     reason = "the job is ready, neither dead nor cancelled"
     assert answers == [[stayed(job_id, reason, JobStatus.READY)]]
+
+
+def test_a_job_that_finishes_meanwhile(engine: Engine) -> None:
+    """The person waits for the runner's last write, and then sends back what it left: the row as it is, not as it was."""
+    token = uuid4()
+    job_id = add_running(engine, token, max_attempts=1)
+    with engine.begin() as runner:
+        given = {"ids": [job_id], "tokens": [token], "delays": [None], "error_texts": ["boom"]}
+        assert runner.execute(settle.retry(), given).one().status == "dead"
+        thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
+        wait_for_a_lock(engine)
+    thread.join()
+    assert answers == [[went(job_id)]]
+    row = read_job(engine, job_id)
+    assert (row.status, row.last_error, row.settled_token) == ("ready", "boom", token)
 
 
 def test_the_caller_decides(engine: Engine) -> None:
