@@ -27,6 +27,8 @@ from sa_jobqueue.sql import array, moment, number, status
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import ColumnElement, Executable
 
 
@@ -81,7 +83,7 @@ def waiting() -> Executable:
     return select(due.c.id, due.c.kind).select_from(level.join(due, true())).offset(passed).limit(amount)
 
 
-def _in_work() -> ColumnElement[list[str]]:
+def _in_work() -> ColumnElement[Sequence[str]]:
     """The kinds that run, read once from the small index of running jobs."""
     running = jobs.alias("running")
     kinds = (

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Update
 
-_MICROSECOND = "1 microsecond"
-
 
 @cache
 def postpone() -> Update:
@@ -49,7 +47,7 @@ def postpone() -> Update:
         .prefix_with("MATERIALIZED")
     )
     # The rank as microseconds: jobs of one batch that waited equally long come back in the order they had.
-    rank = cast(word(_MICROSECOND), INTERVAL) * held.c.position
+    rank = _times(cast(word("1 microsecond"), INTERVAL), held.c.position)
     return (
         update(jobs)
         .where(jobs.c.id == held.c.id)
@@ -66,4 +64,8 @@ def _delay() -> ColumnElement[timedelta]:
     column that counts. Its age would be no measure: an old backlog, whose runner restarts, would be gone for the longest.
     """
     given = finite(jobs.c.run_at) - finite(jobs.c.updated_at)
-    return func.greatest(func.least(given * number(2), interval("longest")), interval("shortest"))
+    return func.greatest(func.least(_times(given, number(2)), interval("longest")), interval("shortest"))
+
+
+def _times(duration: ColumnElement[timedelta], factor: ColumnElement[int]) -> ColumnElement[timedelta]:
+    return duration.op("*", return_type=INTERVAL())(factor)

@@ -151,7 +151,9 @@ class FakeStore:
             for row in rows
         ]
 
-    def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
+    def unknown_kinds(
+        self, *, queues: Sequence[str], kinds: Sequence[str], limit: int
+    ) -> dict[str, dict[str, int]]:
         return self._statement(dict)
 
     def unserved(
