@@ -68,4 +68,5 @@ def _delay() -> ColumnElement[timedelta]:
 
 
 def _times(duration: ColumnElement[timedelta], factor: ColumnElement[int]) -> ColumnElement[timedelta]:
-    return duration.op("*", return_type=INTERVAL())(factor)
+    # SQLAlchemy's own operator has no interval with a factor; the precedence is that of a product.
+    return duration.op("*", precedence=8, return_type=INTERVAL())(factor)
