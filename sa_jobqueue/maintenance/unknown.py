@@ -1,13 +1,15 @@
 """Jobs that this runner has no handler for: told of when they appear, moved out of the way when they are a crowd.
 
 A claim reads past them until it has found enough jobs of its own kinds. So the first of a queue stay where they are, for
-a runner that knows them may start any moment and finds work at once; those behind are postponed, and with them the
-claims of every runner that doesn't know them stay as cheap as they were. Who comes for moved ones waits for an hour at
-most, or reschedules them.
+a runner that knows them may start any moment and finds work at once; those behind are postponed. Once vacuum has removed
+what that leaves in the index, claims are as cheap as they were. Whoever comes for moved jobs waits for an hour at most.
 
 What somebody else may be there for is let alone. In a mixed fleet another runner may be working off a backlog of a kind
-that is unknown here: while one of its jobs runs, none is moved. It may have none in work for a moment, between two claims
-or during a restart; hence a kind is moved only when two looks in a row found it idle, and for a minute at first.
+that is unknown here: while one job of the kind runs, none is moved. It may have none in work for a moment, between two
+claims or during a restart; hence a kind is moved only when two looks in a row found it idle, and for a minute at first.
+
+The claim itself could stop reading after so many jobs, whatever they are. It does not: behind such a backlog, which is not
+moved, this runner's own jobs would then not be found at all; and every claim would pay a sixth more page reads for it.
 """
 
 from __future__ import annotations
