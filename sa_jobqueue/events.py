@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from sa_jobqueue.failures import describe_error
@@ -204,11 +204,27 @@ class PruneRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownKinds:
-    """Due jobs in this runner's queues that it has no handler for: how many of each kind. They are left alone."""
+    """Due jobs in this runner's queues that it has no handler for: how many of each kind, among a queue's first 2,000.
+
+    Told when another kind joins. They wait for a runner that knows them; see `UnknownKindsPostponed` for a crowd.
+    """
 
     runner_id: str
     kinds: Mapping[str, int]
     nearest: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownKindsPostponed:
+    """More than 1,000 due jobs that this runner has no handler for stood in a queue, and nobody had such a job in work.
+
+    Those behind the first 1,000 are due later, the last of them at `until` by the database's clock: how many of each kind
+    in each queue. Nothing else of them has changed. Told once for every sweep that moved some.
+    """
+
+    runner_id: str
+    queues: Mapping[str, Mapping[str, int]]
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +290,7 @@ Event = (
     | JobsPruned
     | PruneRefused
     | UnknownKinds
+    | UnknownKindsPostponed
     | UnservedQueues
     | PolicyFault
     | LoopFailed

@@ -54,7 +54,7 @@ def moment() -> ColumnElement[Any]:
 
 
 def readable(time: ColumnElement[Any]) -> ColumnElement[Any]:
-    """A time that no driver stumbles over: one odd row would cost the whole answer."""
+    """A time of a row within what Python can hold, whatever other SQL wrote there: no driver and no sum fails on it."""
     earliest, latest = (cast(word(text), DateTime(timezone=True)) for text in (_EARLIEST, _LATEST))
     return func.greatest(func.least(time, latest), earliest)
 

@@ -130,6 +130,11 @@ def _line(event: ev.Event) -> tuple[int, str]:
                 f"{count} of {kind}{known.get(kind, '')}" for kind, count in event.kinds.items()
             )
             return logging.WARNING, f"due jobs without a handler here, left alone: {kinds}"
+        case ev.UnknownKindsPostponed():
+            return logging.WARNING, (
+                f"due jobs without a handler here stood in the way of claims: {_waiting(event.queues)} are due later, "
+                f"the last of them at {event.until:%Y-%m-%d %H:%M:%S %Z}; is a handler missing, or is this old code?"
+            )
         case ev.UnservedQueues():
             return logging.WARNING, _unserved(event)
         case ev.PolicyFault():
@@ -161,15 +166,16 @@ _CAUSES = {
 
 
 def _unserved(event: ev.UnservedQueues) -> str:
-    waiting = ", ".join(
-        f"{count} {kind} in {queue!r}"
-        for queue, kinds in event.queues.items()
-        for kind, count in kinds.items()
-    )
     missing = ",".join(f"{queue}:{DEFAULT_CONCURRENCY}" for queue in event.queues)
     return (
         "due jobs of kinds handled here wait in queues that this runner does not serve: "
-        f"{waiting}; add --queues {missing}"
+        f"{_waiting(event.queues)}; add --queues {missing}"
+    )
+
+
+def _waiting(queues: Mapping[str, Mapping[str, int]]) -> str:
+    return ", ".join(
+        f"{count} {kind} in {queue!r}" for queue, kinds in queues.items() for kind, count in kinds.items()
     )
 
 

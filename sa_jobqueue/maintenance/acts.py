@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.errors import LeaseLostError
-from sa_jobqueue.events import JobRescued, UnknownKinds, UnservedQueues
+from sa_jobqueue.events import JobRescued, UnservedQueues
+from sa_jobqueue.maintenance import unknown
 from sa_jobqueue.maintenance.duties import Connect, Connected, Do, Done, Duty
 from sa_jobqueue.maintenance.prune import Pruning
 from sa_jobqueue.retry import DEFAULT_RETRY, decide
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 RESCUE_LIMIT = 100
 #: When a rescued job is due whose handler's policy never retries.
 RESCUE_DELAY = timedelta(seconds=10)
-#: How often jobs that nobody may be there for are looked for, in seconds, and how many of a queue are counted at most.
+#: How often jobs in unserved queues are looked for, in seconds, and how many of a queue are counted at most.
 LOOK_INTERVAL, LOOK_LIMIT = 60.0, 1000
 
 
@@ -54,7 +55,9 @@ class Maintenance:
         self._runner_id = runner_id
         self._subscribers = subscribers
         self._pruning = Pruning(store, retention=retention, runner_id=runner_id, subscribers=subscribers)
-        self._unknown: set[str] = set()
+        self._unknown = unknown.UnknownJobs(
+            store, registry=registry, queues=queues, runner_id=runner_id, subscribers=subscribers
+        )
         self._unserved: set[tuple[str, str]] = set()
         self._passed = 0
 
@@ -63,7 +66,7 @@ class Maintenance:
         """What is due how often."""
         return (
             Duty("rescue", rescue_interval.total_seconds(), gentle=True),
-            Duty("unknown kinds", LOOK_INTERVAL),
+            Duty("unknown kinds", unknown.LOOK_INTERVAL),
             Duty("unserved queues", LOOK_INTERVAL),
             Duty("prune", prune_interval.total_seconds()),
         )
@@ -79,8 +82,7 @@ class Maintenance:
             case Do("prune"):
                 return Done(action.name, self._pruning.batch())
             case Do("unknown kinds"):
-                self._report_unknown_kinds()
-                return Done(action.name, more=False)
+                return Done(action.name, self._unknown.look())
             case Do("unserved queues"):
                 self._report_unserved_queues()
                 return Done(action.name, more=False)
@@ -119,15 +121,6 @@ class Maintenance:
         error = LeaseLostError(f"runner {lease.leased_by} was lost")
         decision = decide(policy, lease.counted_attempts, error)
         return RESCUE_DELAY if decision.delay is None else decision.delay
-
-    def _report_unknown_kinds(self) -> None:
-        unknown = self._store.unknown_kinds(
-            queues=sorted(self._queues), kinds=self._registry.kinds, limit=LOOK_LIMIT
-        )
-        if set(unknown) - self._unknown:
-            nearest = {kind: self._registry.nearest(kind) for kind in unknown}
-            self._subscribers.emit(UnknownKinds(runner_id=self._runner_id, kinds=unknown, nearest=nearest))
-        self._unknown = set(unknown)
 
     def _report_unserved_queues(self) -> None:
         unserved = self._store.unserved(

@@ -5,13 +5,13 @@ What columns these words write stands in `statements`; when to call them is the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import SchemaVersionError
 from sa_jobqueue.models import SCHEMA_VERSION, schema_in_use
 from sa_jobqueue.queries import expired, schema, unknown, unserved
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
-from sa_jobqueue.statements import renew, rescue
+from sa_jobqueue.statements import postpone, renew, rescue
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.claiming import claim_rows, release_rows
 from sa_jobqueue.store.own_connection import OwnConnection
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from uuid import UUID
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Executable
 
     from sa_jobqueue.records import Pruned, PrunePosition, Settled, Settlement
     from sa_jobqueue.states import JobStatus
@@ -173,18 +173,44 @@ class Store:
             self._connection.rows, status=status, age=age, limit=limit, position=position, patience=PATIENCE
         )
 
-    def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
-        """Kinds other than these among the first `limit` due jobs of each queue: how many of each."""
+    def unknown_kinds(
+        self, *, queues: Sequence[str], kinds: Sequence[str], limit: int
+    ) -> dict[str, dict[str, int]]:
+        """Jobs of other kinds than these among the first `limit` due ones of each queue: queue to kind to how many."""
         parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
-        return dict(map(tuple, self._connection.rows(unknown.unknown_kinds(), parameters)))
+        return self._counts(unknown.unknown_kinds(), parameters)
+
+    def waiting(self, *, queue: str, kinds: Sequence[str], passed: int, limit: int) -> list[tuple[int, str]]:
+        """Id and kind of due jobs of these kinds in a queue, in claim order, without the first `passed`.
+
+        Left out are kinds of which a job runs under a living lease: somebody is there for them.
+        """
+        parameters = {"queue": queue, "kinds": list(kinds), "passed": passed, "amount": limit}
+        return [(job_id, kind) for job_id, kind in self._connection.rows(unknown.waiting(), parameters)]
+
+    def postpone(self, ids: Sequence[int], *, shortest: timedelta, longest: timedelta) -> dict[int, datetime]:
+        """Make due jobs due later, in this order, and tell when; the delay doubles each time, within these bounds.
+
+        Left out are jobs that are not due any more, that are locked, or whose change the database refuses.
+        """
+
+        def write(piece: Sequence[int]) -> Iterable[tuple[int, datetime]]:
+            parameters = {"ids": piece, "shortest": shortest, "longest": longest}
+            return map(tuple, self._connection.rows(postpone.postpone(), parameters))
+
+        landed = write_in_pieces(write, ids).landed
+        return {ids[place]: run_at for place, run_at in sorted(landed.items())}
 
     def unserved(
         self, *, queues: Sequence[str], kinds: Sequence[str], limit: int
     ) -> dict[str, dict[str, int]]:
         """Jobs of these kinds among the first `limit` due ones of each queue but these: queue to kind to how many."""
         parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
+        return self._counts(unserved.unserved(), parameters)
+
+    def _counts(self, query: Executable, parameters: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}
-        for queue, kind, count in self._connection.rows(unserved.unserved(), parameters):
+        for queue, kind, count in self._connection.rows(query, parameters):
             found.setdefault(queue, {})[kind] = count
         return found
 

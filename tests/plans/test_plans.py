@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from sa_jobqueue.queries import expired, held, unknown, unserved
-from sa_jobqueue.statements import cancel, claim, redrive, renew, reschedule, rescue, settle
+from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, reschedule, rescue, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
 from tests.plans.conftest import QUEUES, TOKEN, Plan, Table
@@ -229,3 +229,34 @@ def test_unserved_queues_are_found_by_their_names(loaded: Table) -> None:
     assert plan.root["Actual Rows"] == QUEUES - 1
     # Six queues, the next name of each, ten priorities: a descent of the index each, and the due jobs' rows.
     assert plan.buffers <= 6 * (11 * 4 + 3 * 5)
+
+
+def test_jobs_to_postpone_are_found_by_the_ready_index(loaded: Table) -> None:
+    """What stands behind the first ones is read in claim order, and who works on what in the small running index."""
+    given = {"queue": "q0", "kinds": ["test", "another"], "passed": 4, "amount": 10}
+    busy = loaded.explain(unknown.waiting(), given)
+    assert busy.scanned == []
+    assert busy.indexes == {READY_INDEX, RUNNING_INDEX}
+    # Five thousand run, of this very kind: a look at all of them, once.
+    assert busy.root["Actual Rows"] == 0
+    assert [node["Actual Loops"] for node in busy.nodes if node.get("Index Name") == RUNNING_INDEX] == [1]
+
+
+def test_a_scheduled_queue_has_nothing_to_postpone(loaded: Table) -> None:
+    """Jobs for tomorrow are not read: of the table no more than the running jobs."""
+    given = {"kinds": ["test"], "passed": 1000, "amount": 1000}
+    scheduled = loaded.explain(unknown.waiting(), {"queue": "scheduled", **given})
+    empty = loaded.explain(unknown.waiting(), {"queue": "no such queue", **given})
+    assert scheduled.root["Actual Rows"] == 0
+    assert scheduled.buffers <= empty.buffers + 10
+
+
+def test_postponing_goes_by_the_primary_key(loaded: Table, small: Table) -> None:
+    """A batch finds its rows by id, whatever lies in the table."""
+    bounds = {"shortest": MINUTE, "longest": 60 * MINUTE}
+    plan = loaded.explain(postpone.postpone(), {"ids": loaded.ready, **bounds})
+    baseline = small.explain(postpone.postpone(), {"ids": small.ready, **bounds})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 100
+    assert plan.buffers <= 10 * baseline.buffers

@@ -167,7 +167,9 @@ class FakeStore:
         """Nothing is ever old enough: no world lasts for days."""
         return self._statement(lambda: Pruned(0))
 
-    def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
+    def unknown_kinds(
+        self, *, queues: Sequence[str], kinds: Sequence[str], limit: int
+    ) -> dict[str, dict[str, int]]:
         return self._statement(dict)
 
     def unserved(

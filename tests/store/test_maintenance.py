@@ -139,7 +139,7 @@ def test_the_look_for_unserved_queues_is_bounded(engine: Engine, store: Store) -
     with engine.begin() as connection:
         connection.execute(insert(jobs), [{"kind": "test", "priority": number % 10} for number in range(50)])
     assert store.unserved(queues=[], kinds=["test"], limit=7) == {"default": {"test": 7}}
-    assert store.unknown_kinds(queues=["default"], kinds=[], limit=7) == {"test": 7}
+    assert store.unknown_kinds(queues=["default"], kinds=[], limit=7) == {"default": {"test": 7}}
 
 
 def test_every_duty_is_known(store: Store, maintenance: Maintenance) -> None:

@@ -114,6 +114,20 @@ def test_an_outage_seen_by_any_duty_gives_the_gentle_ones_their_patience() -> No
     assert _first(state, now=190.0)[1] == WaitUntil(190.2)
 
 
+def test_a_duty_that_always_has_more_starves_no_other() -> None:
+    """Between two batches of a flood that never ends whatever else is due gets its turn, and the flood after that."""
+    state = _connected(PLAIN, GENTLE)
+    done, now = {"plain": 0, "gentle": 0}, 141.0
+    while now < 200.0:
+        state, action = _first(state, now=now)
+        assert isinstance(action, Do)
+        done[action.name] += 1
+        now += 0.03
+        state, _ = step(state, [Done(action.name, more=action.name == "plain")], now)
+    assert done["gentle"] >= 11
+    assert done["plain"] > 1000
+
+
 def test_a_duty_that_is_refused_for_ever_holds_up_no_other() -> None:
     """A statement that always times out costs that duty alone: jobs of lost runners are rescued all the same."""
     state = _connected(PLAIN, GENTLE)

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import pytest
@@ -169,6 +169,18 @@ LINES: list[tuple[ev.Event, str, str]] = [
         ),
         "WARNING",
         "due jobs without a handler here, left alone: 3 of b, 1 of emebd (did you mean embed or embeds?)",
+    ),
+    (
+        ev.UnknownKindsPostponed(
+            runner_id="r",
+            queues={"default": {"b": 99_000, "c": 1}, "mail": {"b": 7}},
+            until=datetime(2024, 2, 29, 12, 30, 1, 999, UTC),
+        ),
+        "WARNING",
+        (
+            "due jobs without a handler here stood in the way of claims: 99000 b in 'default', 1 c in 'default', 7 b in "
+            "'mail' are due later, the last of them at 2024-02-29 12:30:01 UTC; is a handler missing, or is this old code?"
+        ),
     ),
     (
         ev.UnservedQueues(

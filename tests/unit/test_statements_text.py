@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
 from sa_jobqueue.queries import expired, held, schema, unknown, unserved
-from sa_jobqueue.statements import cancel, claim, redrive, renew, reschedule, rescue, settle
+from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, reschedule, rescue, settle
 
 BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
 OPERATOR = [cancel.cancel, redrive.redrive, redrive.redrive_keyed, reschedule.reschedule]
@@ -24,12 +24,14 @@ STATEMENTS: list[Callable[[], Any]] = [
     settle.release_claim,
     settle.release_listed,
     *OPERATOR,
+    postpone.postpone,
     redrive.key_is_held,
     expired.expired,
     held.owners,
     held.of_token,
     schema.comment,
     unknown.unknown_kinds,
+    unknown.waiting,
     unserved.unserved,
 ]
 
@@ -158,6 +160,22 @@ def test_only_settlements_leave_their_token() -> None:
     }
     others = [text_of(build()) for build in STATEMENTS if build.__name__ not in stamped]
     assert not [text for text in others if re.search(r"settled_token\s*=", text)]
+
+
+def test_a_postponement_changes_due_times_alone() -> None:
+    """By id and still due, in id order, skipping what is locked; status, attempts and owner are not its business."""
+    cte, update = text_of(postpone.postpone()).split(" UPDATE jobqueue_jobs ")
+    assert cte == (
+        "WITH held AS MATERIALIZED (SELECT job.id AS id, batch.position AS position "
+        "FROM jobqueue_jobs AS job JOIN unnest(CAST(%(ids)s::VARCHAR AS BIGINT[])) "
+        "WITH ORDINALITY AS batch(id, position) ON job.id = batch.id AND job.lease_token IS NULL "
+        "AND job.finished_at IS NULL AND job.run_at <= statement_timestamp() "
+        "ORDER BY job.id FOR NO KEY UPDATE OF job SKIP LOCKED)"
+    )
+    assert re.findall(r"\b(\w+)=", update) == ["run_at", "updated_at"]
+    assert update.endswith(
+        "FROM held WHERE jobqueue_jobs.id = held.id RETURNING held.position, jobqueue_jobs.run_at"
+    )
 
 
 @pytest.mark.parametrize("build", STATEMENTS)

@@ -1,0 +1,62 @@
+"""EXPLAIN (ANALYZE, BUFFERS) of a Core statement under a generic plan, as a prepared statement gets it sooner or later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from sqlalchemy.dialects.postgresql import asyncpg
+from sqlalchemy.sql.expression import ClauseElement
+
+from sa_jobqueue.testing.server import connect
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What EXPLAIN (ANALYZE, BUFFERS) said about one run."""
+
+    root: dict[str, Any]
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        found, todo = [], [self.root]
+        while todo:
+            node = todo.pop()
+            found.append(node)
+            todo += node.get("Plans", [])
+        return found
+
+    @property
+    def buffers(self) -> int:
+        """Shared buffers touched, by the whole statement."""
+        return int(self.root["Shared Hit Blocks"]) + int(self.root["Shared Read Blocks"])
+
+    @property
+    def indexes(self) -> set[str]:
+        return {node["Index Name"] for node in self.nodes if "Index Name" in node}
+
+    @property
+    def scanned(self) -> list[str]:
+        """Tables that were read from one end to the other."""
+        return [node["Relation Name"] for node in self.nodes if node["Node Type"] == "Seq Scan"]
+
+
+def explain(url: str, statement: ClauseElement, parameters: dict[str, Any]) -> Plan:
+    """Run the statement once under a generic plan, in a transaction that is rolled back."""
+    # asyncpg's dialect writes $1, $2: that is what PREPARE takes.
+    compiled = statement.compile(dialect=asyncpg.dialect())
+    order = compiled.positiontup
+    values = [{**compiled.params, **parameters}[name] for name in order]
+    marks = ", ".join(["%s"] * len(values))
+    with connect(url) as connection, connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        connection.execute("SET LOCAL jit = off")
+        connection.execute(f"PREPARE planned AS {compiled}".encode())
+        cursor = psycopg.ClientCursor(connection)
+        text = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE planned"
+        cursor.execute(f"{text}({marks})".encode() if values else text.encode(), values)
+        row = cursor.fetchone()
+        assert row is not None
+        connection.execute("DEALLOCATE planned")
+    return Plan(row[0][0]["Plan"])
