@@ -18,7 +18,7 @@ from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
-from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.states import Verb
@@ -115,6 +115,9 @@ class SimulatedExecutor:
         for queue in queues:
             self._waiting[queue].clear()
         return taken
+
+    def interrupt(self, execution: Execution, cause: Interruption) -> bool:
+        return execution.interrupt(cause)
 
     def stop(self) -> None:
         self._stopped = True
@@ -220,6 +223,7 @@ class SimulatedRunner:
                 Keeper(
                     store,
                     book=self.book,
+                    executor=self.executor,
                     lease=lease,
                     to_maintenance=self.maintenance.post,
                     subscribers=subscribers,

@@ -168,7 +168,7 @@ def test_the_database_url_comes_from_the_first_that_is_set(
         (["--grace", "soon"], "'soon' is no duration"),
         (["--lease", "1ms"], "lease=1ms: must be from 300ms"),
         (["--poll-interval", "0s"], "poll_interval=0s: must be from 1ms"),
-        (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:4,default:10"),
+        (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:200@asyncio,default:10"),
         (
             ["--queues", "ai:0"],
             "queues['ai']=0: the number of handlers at once must be a whole number from 1 on",
