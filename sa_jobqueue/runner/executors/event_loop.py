@@ -170,8 +170,11 @@ class AsyncioExecutor:
                 # Of a task that some handler has made: the others live on this loop.
                 continue
             except BaseException as fault:
-                self._watch.stop()
                 self._on_fault(fault)
+                self._watch.stop()
+                self._threads.stop()
+                with suppress(BaseException):
+                    loop.close()
                 return
         self._watch.stop()
         self._threads.stop()

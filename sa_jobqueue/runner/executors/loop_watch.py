@@ -46,6 +46,24 @@ class Blockage(NamedTuple):
     location: str
 
 
+class Watching(NamedTuple):
+    """What the last look has found: the callback, for how many seconds it has run by then, whether it was told."""
+
+    callback: Handle | None = None
+    blocked: float = 0.0
+    told: bool = False
+
+
+def look(state: Watching, callback: Handle | None, *, turned: bool, elapsed: float) -> tuple[Watching, bool]:
+    """One more look, so many seconds after the last one: True when it shows for the first time that the loop is blocked."""
+    if callback is None or callback is not state.callback or turned:
+        return Watching(callback), False
+    # Late by more than that, it is not the loop alone that does not get on.
+    blocked = state.blocked + min(elapsed, 2 * LOOK_INTERVAL)
+    begins = blocked > BLOCKED_AFTER and not state.told
+    return Watching(callback, blocked, state.told or begins), begins
+
+
 class LoopWatch:
     """Looks at one loop while it runs; `on_blocked` is called in the watching thread, once for each blocking."""
 
@@ -72,25 +90,17 @@ class LoopWatch:
             self._watcher.join()
 
     def _watch(self) -> None:
-        last: Handle | None = None
-        blocked = 0.0
-        told = False
-        looked_at = time.monotonic()
+        state, looked_at = Watching(), time.monotonic()
         while not self._stopping.wait(LOOK_INTERVAL):
-            now = time.monotonic()
-            # Late by more than that, it is not the loop alone that does not get on.
-            elapsed, looked_at = min(now - looked_at, 2 * LOOK_INTERVAL), now
+            elapsed, looked_at = time.monotonic() - looked_at, time.monotonic()
             callback = self._callback()
-            if callback is None or callback is not last or self._turned:
-                last, blocked, told = callback, 0.0, False
-                if callback is not None:
-                    self._turned = False
-                    self._loop.call_soon_threadsafe(self._turn)
-                continue
-            blocked += elapsed
-            if blocked > BLOCKED_AFTER and not told:
-                told = True
-                self._on_blocked(Blockage(timedelta(seconds=blocked), _execution(callback), self._location()))
+            state, blocked = look(state, callback, turned=self._turned, elapsed=elapsed)
+            if blocked and callback is not None:
+                duration = timedelta(seconds=state.blocked)
+                self._on_blocked(Blockage(duration, _execution(callback), self._location()))
+            elif state.callback is not None and not state.blocked:
+                self._turned = False
+                self._loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
         self._turned = True
