@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from sa_jobqueue.runner.executors.protocol import Execution, Executor
 from sa_jobqueue.runner.runner import Runner
-from sa_jobqueue.runner.settings import RunnerSettings
+from sa_jobqueue.runner.settings import QueueSettings, RunnerSettings
 
-__all__ = ["Execution", "Executor", "Runner", "RunnerSettings"]
+__all__ = ["Execution", "Executor", "QueueSettings", "Runner", "RunnerSettings"]
