@@ -125,7 +125,7 @@ def test_the_command_does_the_same_work(engine: Engine, database_url: str) -> No
         connection.execute(text(LEDGER))
         ids = [add(connection, "quick") for _ in range(10)]
     with process("tests.apps.ledger:jobs", database_url) as runner:
-        wait_until(lambda: _all_done(engine, ids))
+        wait_until(lambda: _all_done(engine, ids), timeout=30)
         runner.send(signal.SIGTERM)
         assert runner.wait() == 0
 
