@@ -123,7 +123,7 @@ def test_a_runner_has_a_timeout_for_all(engine: Engine, database_url: str) -> No
         connection.execute(text(LEDGER))
         commanded = add(connection, "nap", '{"seconds": 60}')
     with process(APP, database_url, "--timeout", "300ms", "--lease", "900ms") as runner:
-        wait_for_row(engine, commanded, lambda it: it.last_error is not None)
+        wait_for_row(engine, commanded, lambda it: it.last_error is not None, timeout=30)
         assert "still runs after its timeout of 300ms" in runner.text
         runner.send(signal.SIGTERM)
         assert runner.wait() in (0, 7)  # 7 when the next attempt has begun by then
