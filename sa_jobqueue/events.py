@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -18,11 +18,15 @@ from sa_jobqueue.states import JobStatus, Verb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerStarted:
-    """A runner is connected and begins to claim; `queues` maps each queue to how many of its jobs may run at once."""
+    """A runner is connected and begins to claim; `queues` maps each queue to how many of its jobs may run at once.
+
+    `executors` maps each queue to the name of its executor.
+    """
 
     runner_id: str
     queues: Mapping[str, int]
     kinds: tuple[str, ...]
+    executors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +173,23 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked:
+    """One handler has kept the event loop from turning for `duration` by now: all others on the loop wait for it.
+
+    Told once for each blocking, while it lasts. `location` is where the loop was then; without a job it was in code that
+    no handler has begun.
+    """
+
+    runner_id: str
+    job_id: int | None
+    kind: str | None
+    queue: str | None
+    attempt: int | None
+    duration: timedelta
+    location: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRescued:
     """A job was taken back from a runner that let its lease pass; `status` is what it is now."""
 
@@ -286,6 +307,7 @@ Event = (
     | LeaseLost
     | HandlerTimedOut
     | CancelRequested
+    | LoopBlocked
     | JobRescued
     | JobsPruned
     | PruneRefused

@@ -40,14 +40,14 @@ def describe_error(error: BaseException) -> str:
         lines += [f"- {headline(member)}" for member in error.exceptions[:_MEMBERS]]
         if len(error.exceptions) > _MEMBERS:
             lines.append(f"- and {len(error.exceptions) - _MEMBERS} more")
-    causes = list(_causes(error))
-    for cause in causes[:_CAUSES]:
+    chain = list(causes(error))
+    for cause in chain[:_CAUSES]:
         lines += [
             f"caused by {headline(cause)}",
             *_locations(cause.__traceback__, limit=1),
         ]
-    if len(causes) > _CAUSES:
-        lines.append(f"and {len(causes) - _CAUSES} more causes")
+    if len(chain) > _CAUSES:
+        lines.append(f"and {len(chain) - _CAUSES} more causes")
     return storable("\n".join(lines))
 
 
@@ -86,11 +86,25 @@ def hide_values(error: StatementError) -> None:
     error.hide_parameters = True
     if error.orig is not None:
         error.args = (_wrapped_message(error.orig),)
-    for cause in _causes(error):
+    for cause in causes(error):
         if _from_driver(cause):
             cause.args = (driver_message(cause),)
             if isinstance(getattr(cause, "detail", None), str):  # asyncpg appends it to its message
                 vars(cause).pop("detail", None)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The chain that Python's own traceback would print; each exception once, however the chain is knotted."""
+    seen = {id(error)}
+    while len(seen) <= _LONGEST_WALK:
+        cause = error.__cause__
+        if cause is None and not error.__suppress_context__:
+            cause = error.__context__
+        if cause is None or id(cause) in seen:
+            return
+        seen.add(id(cause))
+        yield cause
+        error = cause
 
 
 def _message(error: BaseException) -> str:
@@ -125,17 +139,3 @@ def _locations(traceback: TracebackType | None, *, limit: int = _FRAMES) -> Iter
     for entry in innermost:
         code = entry.tb_frame.f_code
         yield f"  at {code.co_filename}:{entry.tb_lineno} in {code.co_qualname}"
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The chain that Python's own traceback would print; each exception once, however the chain is knotted."""
-    seen = {id(error)}
-    while len(seen) <= _LONGEST_WALK:
-        cause = error.__cause__
-        if cause is None and not error.__suppress_context__:
-            cause = error.__context__
-        if cause is None or id(cause) in seen:
-            return
-        seen.add(id(cause))
-        yield cause
-        error = cause

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from sa_jobqueue.durations import format_duration, parse_duration
-from sa_jobqueue.names import check_name
-from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY
+from sa_jobqueue.names import check_name, hint
+from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY, EXECUTORS, QueueSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from sa_jobqueue.runner.settings import ExecutorName
     from sa_jobqueue.states import JobStatus
 
 FOREVER = "forever"
@@ -71,20 +72,29 @@ def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta
         raise click.BadParameter(str(error), ctx, param) from None
 
 
-def queues(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, int] | None:
-    """`ai:4,default` as {"ai": 4, "default": 10}; None, for all queues, when nothing was given."""
+def queues(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> dict[str, int | QueueSettings] | None:
+    """`ai:200@asyncio,mail:4,default` with 10 where no number stands; None, for all queues, when nothing was given."""
     if not text:
         return None
-    chosen: dict[str, int] = {}
+    chosen: dict[str, int | QueueSettings] = {}
     for part in text.split(","):
-        name, _, number = part.strip().partition(":")
+        rest, at, executor = part.strip().partition("@")
+        name, _, number = rest.partition(":")
         try:
             check_name("queue", name)
             if name in chosen:
                 raise ValueError(f"queue {name!r} is named twice")
             if number and not (number.isascii() and number.isdigit()):
                 raise ValueError(f"queue {name!r}: {number!r} is no number")
+            if at and executor not in EXECUTORS:
+                known = " or ".join(EXECUTORS)
+                raise ValueError(
+                    f"queue {name!r}: no executor {executor!r}{hint(executor, EXECUTORS)}; there is {known}"
+                )
         except ValueError as error:
-            raise click.BadParameter(f"{error}; write it as ai:4,default:10", ctx, param) from None
-        chosen[name] = int(number) if number else DEFAULT_CONCURRENCY
+            raise click.BadParameter(f"{error}; write it as ai:200@asyncio,default:10", ctx, param) from None
+        concurrency = int(number) if number else DEFAULT_CONCURRENCY
+        chosen[name] = QueueSettings(concurrency, cast("ExecutorName", executor)) if at else concurrency
     return chosen

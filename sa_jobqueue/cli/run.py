@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.logs.formats import LogFormat
     from sa_jobqueue.registry import Registry
+    from sa_jobqueue.runner import QueueSettings
 
 _URL_VARIABLES = ("SA_JOBQUEUE_DATABASE_URL", "DATABASE_URL")
 _DEFAULTS = RunnerSettings()
@@ -52,8 +53,9 @@ _DEFAULTS = RunnerSettings()
 @option(
     "--queues",
     callback=queues,
-    metavar="NAME:NUMBER,...",
-    help="Queues to serve and how many of their jobs may run at once. Default: every queue that a handler names, "
+    metavar="NAME:NUMBER@EXECUTOR,...",
+    help="Queues to serve, how many of their jobs may run at once, and where: thread or asyncio, which is what queues "
+    "with an async handler get by themselves. Default: every queue that a handler names, "
     f"{DEFAULT_CONCURRENCY} each.",
 )
 @duration_option(
@@ -113,7 +115,7 @@ def run(
     ctx: click.Context,
     *,
     target: str,
-    queues: dict[str, int] | None,
+    queues: dict[str, int | QueueSettings] | None,
     lease: timedelta,
     poll_interval: timedelta,
     rescue_interval: timedelta,
@@ -201,7 +203,9 @@ def _load(target: str) -> Registry:
     return registry
 
 
-def _served(registry: Registry, asked: Mapping[str, int] | None) -> Mapping[str, int]:
+def _served(
+    registry: Registry, asked: Mapping[str, int | QueueSettings] | None
+) -> Mapping[str, int | QueueSettings]:
     """The queues to serve. That some handler names one of them is checked by the runner; a typo in one is told here."""
     if asked is None:
         return dict.fromkeys(registry.queues, DEFAULT_CONCURRENCY)

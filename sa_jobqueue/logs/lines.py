@@ -59,7 +59,7 @@ def _line(event: ev.Event) -> tuple[int, str]:
     match event:
         case ev.RunnerStarted():
             return logging.INFO, (
-                f"runner {event.runner_id} started: queues {_counts(event.queues, ':')}; kinds {', '.join(event.kinds)}"
+                f"runner {event.runner_id} started: queues {_queues(event)}; kinds {', '.join(event.kinds)}"
             )
         case ev.RunnerStopping():
             return logging.INFO, (
@@ -111,6 +111,8 @@ def _line(event: ev.Event) -> tuple[int, str]:
             )
         case ev.CancelRequested():
             return logging.INFO, f"{_job(event)}: somebody asked to cancel it, the handler is told"
+        case ev.LoopBlocked():
+            return logging.WARNING, _blocked(event)
         case ev.JobRescued():
             level = logging.ERROR if event.status is JobStatus.DEAD else logging.WARNING
             owner = event.leased_by or "its runner"
@@ -163,6 +165,21 @@ _CAUSES = {
     "lost": "another owner or an operator has the job",
     "gone": "the row doesn't exist any more",
 }
+
+
+def _queues(event: ev.RunnerStarted) -> str:
+    return ", ".join(
+        f"{queue}:{count}" + (f"@{event.executors[queue]}" if queue in event.executors else "")
+        for queue, count in event.queues.items()
+    )
+
+
+def _blocked(event: ev.LoopBlocked) -> str:
+    who = "something" if event.job_id is None else f"job {event.job_id} {event.kind}"
+    return (
+        f"{who} has blocked the event loop for {format_duration(event.duration)} now, at {event.location}: all other "
+        "async handlers wait; declare its handler with def, or call what blocks through asyncio.to_thread"
+    )
 
 
 def _unserved(event: ev.UnservedQueues) -> str:

@@ -1,11 +1,17 @@
-"""One attempt at one job, on the handler's own thread: call the handler, decide the verdict, pass it on."""
+"""One attempt at one job, where its handler runs: call the handler, decide the verdict, pass it on.
+
+A handler declared with `async def` is awaited on the executor's event loop, or on one of its own in a thread; all but
+the call itself is the same for both.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
@@ -16,13 +22,15 @@ from sa_jobqueue.runner.verdict import CANCELLED_REASON, verdict
 from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sa_jobqueue.runner.executors.protocol import Execution
     from sa_jobqueue.runner.timekeeper import Watch
 
 #: The backoff of an attempt whose verdict itself failed.
 LAST_RESORT = timedelta(seconds=10)
+
+_Judged = tuple[Settlement, str | None]
 
 
 class Attempts:
@@ -46,29 +54,62 @@ class Attempts:
     def carry_out(self, execution: Execution) -> None:
         """Run the handler and hand its verdict over. Never raises, save for what is thrown into the thread meanwhile.
 
-        A job whose lease was lost while it waited here is somebody else's by now, and one that somebody cancelled is
-        nobody's: its handler isn't called.
+        A job whose lease was lost while it waited here is somebody else's by now, one that somebody cancelled is nobody's,
+        and one that was to be interrupted needs no beginning: its handler isn't called.
         """
-        if execution.context.lost:
-            self.let_go(execution)
+        if not self._begins(execution):
             return
-        if execution.context.cancel_requested:
-            aborted = Settlement(*execution.key, Verb.ABORT, reason=CANCELLED_REASON)
-            self._on_finished(Finished(execution, aborted, seconds=None))
-            return
-        self._report_start(execution)
-        if self._watch is not None:
-            self._watch.begin(execution)
         started = time.perf_counter()
         try:
-            settlement, fault = _attempt(execution)
-        except (
-            BaseException
-        ) as error:  # without a verdict an attempt would hold its slot and its lease for ever
-            settlement = Settlement(
-                *execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)
+            judged = _attempt(execution)
+        except BaseException as error:
+            judged = _last_resort(execution, error)
+        self._end(execution, judged, started)
+
+    async def carry_out_async(self, execution: Execution) -> None:
+        """The same for an async handler, in a task of the running loop that is this execution's alone.
+
+        The task may be cancelled: that ends the handler, and the verdict is handed over all the same.
+        """
+        if not self._begins(execution):
+            return
+        started = time.perf_counter()
+        try:
+            judged = await _attempt_async(execution)
+        except BaseException as error:
+            judged = _last_resort(execution, error)
+        self._end(execution, judged, started)
+
+    def let_go(self, execution: Execution) -> None:
+        """Give it back, not begun: the attempt counts for nothing. One that somebody asked to cancel is cancelled so."""
+        self._on_finished(Finished(execution, Settlement(*execution.key, Verb.RELEASE), seconds=None))
+
+    def _begins(self, execution: Execution) -> bool:
+        context = execution.context
+        if context.cancel_requested and not context.lost:
+            aborted = Settlement(*execution.key, Verb.ABORT, reason=CANCELLED_REASON)
+            self._on_finished(Finished(execution, aborted, seconds=None))
+            return False
+        if context.lost or execution.interruption is not None:
+            self.let_go(execution)
+            return False
+        if self._subscribers:
+            job = execution.job
+            self._subscribers.emit(
+                JobStarted(
+                    job_id=job.id,
+                    kind=job.kind,
+                    queue=job.queue,
+                    attempt=job.counted_attempts,
+                    max_attempts=job.max_attempts,
+                )
             )
-            fault = None
+        if self._watch is not None:
+            self._watch.begin(execution)
+        return True
+
+    def _end(self, execution: Execution, judged: _Judged, started: float) -> None:
+        settlement, fault = judged
         if os.getpid() != self._process:
             # The handler has forked, and this is its child coming back: nothing of the runner is its own, neither the
             # connections nor the job. The parent's thread settles.
@@ -78,24 +119,6 @@ class Attempts:
         if fault is not None:
             report_fault(execution, settlement, fault, self._subscribers)
         self._on_finished(Finished(execution, settlement, time.perf_counter() - started))
-
-    def let_go(self, execution: Execution) -> None:
-        """Give it back, not begun: the attempt counts for nothing."""
-        self._on_finished(Finished(execution, Settlement(*execution.key, Verb.RELEASE), seconds=None))
-
-    def _report_start(self, execution: Execution) -> None:
-        if not self._subscribers:
-            return
-        job = execution.job
-        self._subscribers.emit(
-            JobStarted(
-                job_id=job.id,
-                kind=job.kind,
-                queue=job.queue,
-                attempt=job.counted_attempts,
-                max_attempts=job.max_attempts,
-            )
-        )
 
 
 def report_fault(execution: Execution, settlement: Settlement, fault: str, subscribers: Subscribers) -> None:
@@ -113,14 +136,64 @@ def report_fault(execution: Execution, settlement: Settlement, fault: str, subsc
     )
 
 
-def _attempt(execution: Execution) -> tuple[Settlement, str | None]:
+def _attempt(execution: Execution) -> _Judged:
     """The verdict, made where the error is caught: kept any longer, its traceback keeps the handler's locals alive."""
-    job, handler = execution.job, execution.handler
     try:
-        if isinstance(job.payload, PayloadError):
-            raise job.payload
-        returned = handler.bind(execution.context, job.payload)()
+        call = _call(execution)
+        returned = _run_to_end(execution, call) if execution.handler.is_async else call()
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
-        asked = execution.context.cancel_requested
-        return verdict(job, handler, raised=error, cancel_requested=asked)
-    return verdict(job, handler, returned=returned)
+        return _verdict(execution, raised=error)
+    return _verdict(execution, returned=returned)
+
+
+async def _attempt_async(execution: Execution) -> _Judged:
+    """The same on the running loop. Nothing is awaited after the handler, so that a late cancellation hits nobody."""
+    try:
+        returned = await _awaited(execution, _call(execution))
+    except BaseException as error:
+        return _verdict(execution, raised=error)
+    return _verdict(execution, returned=returned)
+
+
+def _call(execution: Execution) -> Callable[[], Any]:
+    payload = execution.job.payload
+    if isinstance(payload, PayloadError):
+        raise payload
+    return execution.handler.bind(execution.context, payload)
+
+
+def _run_to_end(execution: Execution, call: Callable[[], Awaitable[Any]]) -> Any:
+    """An async handler in a thread: a loop for this job alone, closed with whatever the handler left on it."""
+    with asyncio.Runner() as runner:
+        return runner.run(_awaited(execution, call))
+
+
+async def _awaited(execution: Execution, call: Callable[[], Awaitable[Any]]) -> Any:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    execution.cancel_by(partial(loop.call_soon_threadsafe, task.cancel))
+    try:
+        if execution.interruption is not None:  # by somebody who found no task to cancel yet
+            raise asyncio.CancelledError
+        return await call()
+    finally:
+        execution.cancel_by(None)
+
+
+def _verdict(
+    execution: Execution, *, returned: object = None, raised: BaseException | None = None
+) -> _Judged:
+    return verdict(
+        execution.job,
+        execution.handler,
+        returned=returned,
+        raised=raised,
+        interruption=execution.interruption,
+        timeout=execution.timeout,
+        cancel_requested=execution.context.cancel_requested,
+    )
+
+
+def _last_resort(execution: Execution, error: BaseException) -> _Judged:
+    """Without a verdict an attempt would hold its slot and its lease for ever."""
+    return Settlement(*execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)), None

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from uuid import UUID
 
     from sa_jobqueue.runner.executors.protocol import Execution
@@ -86,6 +86,7 @@ class Book:
 
     def _decide(self, key: Key) -> None:
         self._decided.add(key)
+        self._changed.notify_all()
         self._unrenewed.discard(key)  # from here on it waits for a write only, as every other outcome does
 
     def close(self) -> None:
@@ -111,16 +112,31 @@ class Book:
                 self._decided.discard(key)
                 self._settling.discard(key)
                 self._unrenewed.discard(key)
-            if not self._held:
-                self._changed.notify_all()
+            self._changed.notify_all()
+
+    def undecided(self) -> list[Execution]:
+        """The executions that have no outcome yet."""
+        with self._changed:
+            return self._undecided()
+
+    def _undecided(self) -> list[Execution]:
+        return [one for key, one in self._held.items() if key not in self._decided]
 
     def decide_all(self) -> list[Execution]:
         """The executions that nobody has decided yet, the word about each taken: for the end of the grace period."""
         with self._changed:
-            undecided = {key: one for key, one in self._held.items() if key not in self._decided}
-            self._decided.update(undecided)
+            undecided = self._undecided()
+            self._decided.update(one.key for one in undecided)
             self._unrenewed.clear()
-            return list(undecided.values())
+            return undecided
+
+    def wait_until_decided(self, keys: Collection[Key], deadline: float) -> bool:
+        """Block until each of these has its outcome or is held no more, or the monotonic deadline."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: all(key in self._decided or key not in self._held for key in keys),
+                timeout=max(0.0, deadline - time.monotonic()),
+            )
 
     def wait_until_empty(self, deadline: float) -> bool:
         """Block until nothing is held, or the monotonic deadline; True when nothing is."""

@@ -19,7 +19,8 @@ from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
-from sa_jobqueue.runner.executors.threads import ThreadExecutor
+from sa_jobqueue.runner.executors.choice import make_executor
+from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from sa_jobqueue.registry import Registry
-    from sa_jobqueue.runner.executors.protocol import Execution
+    from sa_jobqueue.runner.executors.protocol import Execution, Executor
     from sa_jobqueue.runner.settings import RunnerSettings
 
 #: Exit codes; a second signal gives 128 and its number.
 STOPPED, FAULT, GRACE_PASSED, FORCED = 0, 1, 7, 128
 #: How long, in seconds, the end waits for last writes to a database that may be away.
 LAST_WRITES = 5.0
+#: How long, in seconds, async handlers may clean up after they were cancelled at the end of the grace period.
+CLEAN_UP = 2.0
 #: How long, in seconds, threads with nothing left to write get to close their connections.
 CLOSING = 1.0
 _AT_ONCE = timedelta(0)
@@ -68,6 +71,7 @@ class Crew:
         self.settings = settings
         self.subscribers = subscribers
         self.book: Book = Book()
+        self._handed_back: list[Execution] = []
         self._endings: deque[Ending] = deque()
         self._ends: SimpleQueue[None] = SimpleQueue()
         self._engine = runner_engine(url, runner_id)
@@ -82,10 +86,15 @@ class Crew:
             isinstance(handler.timeout, timedelta) for handler in registry.handlers
         )
         attempts = Attempts(subscribers, on_finished=self._finished, watch=watch if self._timed else None)
-        self.executor: ThreadExecutor = ThreadExecutor(
-            settings.queues, carry_out=attempts.carry_out, let_go=attempts.let_go
+        self.executor: Executor = make_executor(
+            settings,
+            registry,
+            attempts,
+            runner_id=runner_id,
+            subscribers=subscribers,
+            on_fault=lambda fault: self.ask_to_end(Ending("asyncio", fault)),
         )
-        lanes = {queue: Lane(limit) for queue, limit in settings.queues.items()}
+        lanes = {queue: Lane(limit) for queue, limit in settings.limits.items()}
         self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
             "dispatch",
@@ -153,6 +162,7 @@ class Crew:
             Keeper(
                 stores["leases"],
                 book=self.book,
+                executor=self.executor,
                 lease=lease,
                 to_maintenance=self.maintenance.post,
                 subscribers=subscribers,
@@ -213,6 +223,8 @@ class Crew:
     def _finished(self, finished: settle.Finished) -> None:
         """Every outcome of a handler comes by here; only the first for a job is written."""
         if self.book.decide(finished.execution.key):
+            if (finished.settlement.error or "").startswith(SHUTDOWN_ERROR):
+                self._handed_back.append(finished.execution)
             self.settler.post(finished)
         else:
             # Its slot is free all the same, and what was decided in its place is being written already.
@@ -244,11 +256,11 @@ class Crew:
         self.dispatcher.post(dispatch.StopClaiming(until=now + LAST_WRITES))
         self.dispatcher.join(max(grace_ends, now + LAST_WRITES) - now)
         self.book.wait_until_empty(grace_ends)
-        left = self._give_up_running(hand_back=hand_back)
+        left = self._hand_back_running() if hand_back else self._leave_running_to_leases()
         last = time.monotonic() + LAST_WRITES
         self.book.wait_until_empty(last)
         unwritten = set(self.book.snapshot())
-        handed_back = sum(one.key not in unwritten for one in left) if hand_back else 0
+        handed_back = sum(one.key not in unwritten for one in self._handed_back)
         self.book.close()
         self.settler.post(settle.StopSettling(until=last))
         self.keeper.post(leases.StopKeeping())
@@ -258,8 +270,11 @@ class Crew:
             loop.join(gone - time.monotonic())
         if not left:
             self.executor.join(gone - time.monotonic())
+        elif not hand_back:  # the host lives on: what was cancelled is through soon
+            self.executor.join(CLEAN_UP)
         self._engine.dispose()
-        code = FAULT if ending.fault is not None else GRACE_PASSED if left or unwritten else STOPPED
+        late = left or self._handed_back or unwritten
+        code = FAULT if ending.fault is not None else GRACE_PASSED if late else STOPPED
         self.subscribers.emit(
             RunnerStopped(
                 runner_id=self.runner_id,
@@ -289,17 +304,28 @@ class Crew:
             )
         )
 
-    def _give_up_running(self, *, hand_back: bool) -> list[Execution]:
-        """Decide in place of the handlers that still run; which they were.
+    def _hand_back_running(self) -> list[Execution]:
+        """End what still runs, its attempt counting, so that others may start it at once; those that refuse to end.
 
-        Handed back, their attempt counts and others may start them at once; else the lease decides.
+        Async handlers are cancelled and may clean up for a moment; whoever runs after that is decided in its place.
         """
+        cancelled = [
+            one.key for one in self.book.undecided() if self.executor.interrupt(one, Interruption.SHUTDOWN)
+        ]
+        self.book.wait_until_decided(cancelled, time.monotonic() + CLEAN_UP)
         running = self.book.decide_all()
         for execution in running:
             execution.context.mark_lost()
-            if hand_back:
-                shutdown = Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
-                self.settler.post(settle.Finished(execution, shutdown, seconds=None, still_runs=True))
-        if not hand_back:
-            self.book.drop(execution.key for execution in running)
+            shutdown = Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
+            self.settler.post(settle.Finished(execution, shutdown, seconds=None, still_runs=True))
+        self._handed_back += running
+        return running
+
+    def _leave_running_to_leases(self) -> list[Execution]:
+        """Write nothing about what still runs, and cancel what can be; which they were."""
+        running = self.book.decide_all()
+        self.book.drop(execution.key for execution in running)
+        for execution in running:
+            execution.context.mark_lost()
+            self.executor.interrupt(execution, Interruption.SHUTDOWN)
         return running

@@ -23,7 +23,7 @@ from sa_jobqueue.events import (
 )
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
-from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.verdict import EXPIRED_REASON
 from sa_jobqueue.states import Verb
 
@@ -214,19 +214,21 @@ class Settler:
 
 
 class Keeper:
-    """Renews the leases in the book and tells handlers what became of them."""
+    """Renews the leases in the book and tells handlers what became of them; those that can be interrupted are."""
 
     def __init__(
         self,
         store: Store,
         *,
         book: Book,
+        executor: Executor,
         lease: timedelta,
         to_maintenance: Post,
         subscribers: Subscribers,
     ) -> None:
         self._store = store
         self._book = book
+        self._executor = executor
         self._lease = lease
         self._to_maintenance = to_maintenance
         self._subscribers = subscribers
@@ -264,8 +266,10 @@ class Keeper:
                     cause="gone" if landing is Landing.GONE else "lost",
                 )
             )
+            self._executor.interrupt(execution, Interruption.LEASE_LOST)
         elif not context.cancel_requested:
             context.mark_cancel_requested()
             self._subscribers.emit(
                 CancelRequested(job_id=job.id, kind=job.kind, queue=job.queue, attempt=job.counted_attempts)
             )
+            self._executor.interrupt(execution, Interruption.CANCEL_REQUESTED)

@@ -21,6 +21,7 @@ from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.events import RunnerStarted, Subscribers
 from sa_jobqueue.runner.awaited import in_thread
 from sa_jobqueue.runner.crew import FORCED, STOPPED, Crew, Ending
+from sa_jobqueue.runner.executors.choice import chosen_executors
 from sa_jobqueue.runner.settings import RunnerSettings
 from sa_jobqueue.runner.signals import SecondSignal, stop_on_signals
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    """Runs the handlers of a registry on the jobs of some queues, in threads of this process.
+    """Runs the handlers of a registry on the jobs of some queues, in threads of this process and on one event loop.
 
     Holds up to four connections of its own to `database`; an Engine lends its URL, never its pool.
     `run()` blocks; `start()` and `stop()` embed it in a host, as does `with Runner(...):`. In a host with an event loop
@@ -134,7 +135,12 @@ class Runner:
                 self._crew = None
                 raise
         self._subscribers.emit(
-            RunnerStarted(runner_id=self.id, queues=dict(self.settings.queues), kinds=self.registry.kinds)
+            RunnerStarted(
+                runner_id=self.id,
+                queues=self.settings.limits,
+                kinds=self.registry.kinds,
+                executors=chosen_executors(self.settings, self.registry),
+            )
         )
         with self._lock:
             if self._crew is not crew:  # stopped already
@@ -183,11 +189,6 @@ class Runner:
 
     def _check_registry(self) -> None:
         handlers = self.registry.handlers
-        if coroutines := sorted(handler.kind for handler in handlers if handler.is_async):
-            raise ConfigurationError(
-                f"handlers declared with async def can't be run by the thread executor: {', '.join(coroutines)}; "
-                "declare them with def"
-            )
         if not set(self.settings.queues) & set(self.registry.queues):
             known = ", ".join(f"{handler.kind} (queue {handler.queue})" for handler in handlers) or "none"
             raise ConfigurationError(

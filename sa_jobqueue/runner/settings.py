@@ -5,21 +5,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal, get_args
 
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
-from sa_jobqueue.names import check_name
+from sa_jobqueue.names import check_name, hint
 from sa_jobqueue.retention import Retention
 
 DEFAULT_CONCURRENCY = 10
 #: Beyond this a number of handlers at once is a slip: a claim would take the whole queue.
 MOST_CONCURRENCY = 100_000
+ExecutorName = Literal["thread", "asyncio"]
+EXECUTORS: tuple[str, ...] = get_args(ExecutorName)
+_CONCURRENCY = f"the number of handlers at once must be a whole number from 1 to {MOST_CONCURRENCY}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """How one queue is served: its number of handlers at once, and where they run.
+
+    `executor` is "thread" or "asyncio"; None leaves it to the handlers: asyncio when one registered for the queue is
+    async, else threads. Raises ValueError naming the value that can't work.
+    """
+
+    concurrency: int = DEFAULT_CONCURRENCY
+    executor: ExecutorName | None = None
+
+    def __post_init__(self) -> None:
+        if not _is_concurrency(self.concurrency):
+            raise ValueError(f"QueueSettings(concurrency={self.concurrency!r}): {_CONCURRENCY}")
+        if self.executor is not None and self.executor not in EXECUTORS:
+            raise ValueError(
+                f"QueueSettings(executor={self.executor!r}): no such executor"
+                f"{hint(str(self.executor), EXECUTORS)}; there is {' or '.join(EXECUTORS)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerSettings:
     """Settings of one runner; raises TypeError or ValueError naming the values that can't work.
 
-    `queues` gives each queue its number of handlers at once. `lease` is how long a claimed job stays ours without a
+    `queues` gives each queue its number of handlers at once, or its QueueSettings. `lease` is how long a claimed job stays ours without a
     renewal; it is renewed every third of it. `poll_interval` is how long an idle runner waits before it looks again.
     `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of lost runners
     are looked for. `timeout` is how long a handler may run that names no timeout of its own, None for as long as it
@@ -27,7 +52,9 @@ class RunnerSettings:
     `burst` ends the run once no job is due.
     """
 
-    queues: Mapping[str, int] = field(default_factory=lambda: {"default": DEFAULT_CONCURRENCY})
+    queues: Mapping[str, int | QueueSettings] = field(
+        default_factory=lambda: {"default": DEFAULT_CONCURRENCY}
+    )
     lease: timedelta = timedelta(minutes=2)
     poll_interval: timedelta = timedelta(seconds=1)
     grace: timedelta = timedelta(seconds=25)
@@ -45,13 +72,10 @@ class RunnerSettings:
             )
         if not self.queues:
             raise ValueError("queues is empty: name at least one, for example queues={'default': 10}")
-        for queue, concurrency in self.queues.items():
+        for queue, given in self.queues.items():
             check_name("queues", queue)
-            if type(concurrency) is not int or not 1 <= concurrency <= MOST_CONCURRENCY:
-                raise ValueError(
-                    f"queues[{queue!r}]={concurrency!r}: the number of handlers at once must be a whole number from 1 to "
-                    f"{MOST_CONCURRENCY}"
-                )
+            if not isinstance(given, QueueSettings) and not _is_concurrency(given):
+                raise ValueError(f"queues[{queue!r}]={given!r}: {_CONCURRENCY}")
         if type(self.burst) is not bool:
             raise TypeError(f"burst={self.burst!r}: must be True or False")
         if self.name is not None:
@@ -68,6 +92,23 @@ class RunnerSettings:
             check_setting("timeout", self.timeout, SHORTEST_TIMEOUT)
 
     @property
+    def limits(self) -> dict[str, int]:
+        """How many handlers each queue may run at once."""
+        return {
+            queue: given.concurrency if isinstance(given, QueueSettings) else given
+            for queue, given in self.queues.items()
+        }
+
+    def executor(self, queue: str) -> ExecutorName | None:
+        """The executor that a queue was given, None when that was left to its handlers."""
+        given = self.queues[queue]
+        return given.executor if isinstance(given, QueueSettings) else None
+
+    @property
     def renewal_interval(self) -> timedelta:
         """A third of the lease: two renewals may fail before it ends."""
         return self.lease / 3
+
+
+def _is_concurrency(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MOST_CONCURRENCY

@@ -10,13 +10,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sa_jobqueue.durations import format_duration
 from sa_jobqueue.events import HandlerTimedOut
 from sa_jobqueue.runner import timeouts
 from sa_jobqueue.runner.attempt import report_fault
 from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.settle import Finished
-from sa_jobqueue.runner.verdict import verdict
+from sa_jobqueue.runner.verdict import timeout_error, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
     from sa_jobqueue.events import Subscribers
     from sa_jobqueue.runner.book import Book, Key
     from sa_jobqueue.runner.executors.protocol import Execution, Executor
-
-
-def timeout_error(execution: Execution) -> TimeoutError:
-    """The failure of an attempt that took too long, as its retry policy sees it and as the row tells it."""
-    after = "" if execution.timeout is None else f" after {format_duration(execution.timeout)}"
-    return TimeoutError(f"timed out{after}")
 
 
 class Timed(NamedTuple):
@@ -133,7 +126,7 @@ class Timekeeper:
 
     def _settle_in_its_place(self, execution: Execution) -> None:
         execution.context.mark_lost()
-        error = timeout_error(execution)
+        error = timeout_error(execution.timeout)
         settlement, fault = verdict(execution.job, execution.handler, raised=error)
         if fault is not None:
             report_fault(execution, settlement, fault, self._subscribers)

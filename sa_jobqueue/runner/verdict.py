@@ -6,14 +6,18 @@ traceback holds up nobody but its own job.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.durations import format_duration
 from sa_jobqueue.errors import JobCancelledError
-from sa_jobqueue.failures import describe_error, storable
+from sa_jobqueue.failures import causes, describe_error, storable
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import decide
+from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
@@ -22,7 +26,9 @@ if TYPE_CHECKING:
     from sa_jobqueue.retry import Decision
 
 EXPIRED_REASON, CANCELLED_REASON = "expired", "cancelled"
+LOST_ERROR = "the lease was lost before the handler finished"
 SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
+_AT_ONCE = timedelta(0)
 
 
 def verdict(
@@ -31,15 +37,23 @@ def verdict(
     *,
     returned: object = None,
     raised: BaseException | None = None,
+    interruption: Interruption | None = None,
+    timeout: timedelta | None = None,
     cancel_requested: bool = False,
 ) -> tuple[Settlement, str | None]:
     """The settlement of one attempt, and what was wrong with the handler's retry policy, if anything.
 
-    A JobCancelledError is no failure where a cancellation was asked for; raised without one it is a failure like any
-    other.
+    `interruption` is why the handler was asked to end meanwhile. It counts where the handler ended because of it: by
+    the cancellation, or by an error raised on its way. Whatever else the handler says is its own word: it may have
+    finished all the same. A JobCancelledError is no failure where a cancellation was asked for; raised without one it
+    is a failure like any other.
     """
     if returned is None and raised is None:  # nearly all of them
         return Settlement(job.id, job.token, Verb.COMPLETE), None
+    if cancel_requested and isinstance(raised, JobCancelledError):
+        return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
+    if interruption is not None and raised is not None and _came_of_cancellation(raised):
+        return _interrupted(job, handler, raised, interruption, timeout)
     outcome = raised.outcome if isinstance(raised, Settle) else returned
     cause = raised.__cause__ if isinstance(raised, Settle) else raised
     error = None if cause is None else describe_error(cause)
@@ -54,8 +68,6 @@ def verdict(
             return Settlement(job.id, job.token, Verb.SNOOZE, delay=after), None
         case Discard(reason):
             return _discarded(job, reason, error), None
-        case _ if cancel_requested and isinstance(raised, JobCancelledError):
-            return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
         case _ if raised is not None:
             return _failed(job, handler, raised, error)
         case _ if (unfinished := _unfinished(returned)) is not None:
@@ -64,13 +76,52 @@ def verdict(
             return Settlement(job.id, job.token, Verb.COMPLETE), None
 
 
+def timeout_error(timeout: timedelta | None) -> TimeoutError:
+    """The failure of an attempt that took too long, as its retry policy sees it and as the row tells it."""
+    return TimeoutError("timed out" if timeout is None else f"timed out after {format_duration(timeout)}")
+
+
+def _came_of_cancellation(raised: BaseException) -> bool:
+    """Whether it is a cancellation, or an error from its handling; what a handler says by Settle is its own word."""
+    return not isinstance(raised, Settle) and any(
+        isinstance(error, asyncio.CancelledError) for error in (raised, *causes(raised))
+    )
+
+
+def _interrupted(
+    job: ClaimedJob,
+    handler: Handler[..., ..., Any],
+    raised: BaseException,
+    interruption: Interruption,
+    timeout: timedelta | None,
+) -> tuple[Settlement, str | None]:
+    # An error of the handler's own, from its clean-up, is worth keeping; the cancellation alone says nothing.
+    own = None if isinstance(raised, asyncio.CancelledError) else describe_error(raised)
+    match interruption:
+        case Interruption.TIMEOUT:
+            # With the traceback, which tells where the handler was.
+            error = timeout_error(timeout).with_traceback(raised.__traceback__)
+            return _failed(job, handler, error, _joined(describe_error(error), own))
+        case Interruption.CANCEL_REQUESTED if own is None:
+            return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
+        case (
+            Interruption.CANCEL_REQUESTED
+        ):  # a retry of a job that is to be cancelled cancels it, and keeps the error
+            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=own), None
+        case Interruption.SHUTDOWN:
+            text = _joined(SHUTDOWN_ERROR, own)
+            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=text), None
+        case Interruption.LEASE_LOST:  # the token is somebody else's: this lands nowhere
+            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=LOST_ERROR), None
+
+
 def _unfinished(returned: object) -> TypeError | None:
     """The error of a handler whose return value shows that its work was never done, or its outcome never said."""
     if inspect.iscoroutine(returned):
         returned.close()  # or it would warn, some time later, that nobody awaited it
         return TypeError(
             "the handler returned a coroutine, whose body has not run: a decorator hides an async def; "
-            "run it in the decorator (asyncio.run), or declare the handler with def"
+            "declare the decorator's own function with async def too, and await the handler in it"
         )
     if isinstance(returned, type) and issubclass(returned, Retry | Snooze | Discard):
         return TypeError(

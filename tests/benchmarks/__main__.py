@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sa_jobqueue.testing import PostgresServer
-from tests.benchmarks import claim, drain, enqueue, idle, latency
+from tests.benchmarks import async_handlers, claim, drain, enqueue, idle, latency
 from tests.benchmarks.measure import durable_server
 
 BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
+    "asyncio": async_handlers.run,
     "claim": claim.run,
     "drain": drain.run,
     "enqueue": enqueue.run,

@@ -63,15 +63,20 @@ def run(server: PostgresServer) -> None:
     )
 
 
+def fill(url: str, kind: str) -> None:
+    """Enqueue all jobs, numbered from 0."""
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        enqueue_many(connection, (enqueue(kind, {"number": number}) for number in range(JOBS)))
+
+
 def drain_queue(server: PostgresServer, *, log_level: str) -> Drain:
     """One runner with its default settings."""
     with database(server) as url:
-        engine = create_engine(url, poolclass=NullPool)
-        with engine.begin() as connection:
-            enqueue_many(connection, (enqueue("noop", {"number": number}) for number in range(JOBS)))
+        fill(url, "noop")
         options = ("--database-url", url, "--log-level", log_level)
         command = ("-m", "sa_jobqueue", "run", "tests.benchmarks.noop:jobs", *options)
-        return _timed(command, url, UNFINISHED)
+        return timed_drain(command, url, UNFINISHED)
 
 
 def drain_limit(server: PostgresServer) -> Drain:
@@ -80,10 +85,11 @@ def drain_limit(server: PostgresServer) -> Drain:
         with connect(url) as connection:
             limit.create(connection)
             limit.fill(connection, JOBS)
-        return _timed(("-m", "tests.benchmarks.limit", url), url, limit.UNFINISHED)
+        return timed_drain(("-m", "tests.benchmarks.limit", url), url, limit.UNFINISHED)
 
 
-def _timed(command: Sequence[str], url: str, unfinished: str) -> Drain:
+def timed_drain(command: Sequence[str], url: str, unfinished: str, **variables: str) -> Drain:
+    """Run a process that speaks as `noop` does, and wait until nothing is unfinished."""
     calm_down(url)
     with (
         connect(url) as watcher,
@@ -91,7 +97,7 @@ def _timed(command: Sequence[str], url: str, unfinished: str) -> Drain:
         subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
-            env={**os.environ, "BENCH_JOBS": str(JOBS)},
+            env={**os.environ, "BENCH_JOBS": str(JOBS), **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -158,3 +159,28 @@ def test_a_stop_does_not_wait_for_who_was_given_up(engine: Engine, database_url:
         begun = time.monotonic()
     assert time.monotonic() - begun < 60
     gate.set()
+
+
+def test_an_async_handler_is_cancelled_at_its_timeout(engine: Engine, database_url: str) -> None:
+    """It ends at once, as timed out, and its slot is free: nothing waits for the lease."""
+    jobs, cleaned = Registry(), threading.Event()
+
+    @jobs.handler("hang", timeout=TIMEOUT, retry=AT_ONCE)
+    async def hang(ctx: JobContext) -> None:
+        if ctx.attempt == 1:
+            try:
+                await asyncio.sleep(600)
+            finally:
+                cleaned.set()
+
+    with engine.begin() as connection:
+        job = add(connection, "hang")
+    one_slot: dict[str, Any] = {"queues": {"default": 1}, "lease": timedelta(minutes=5)}
+    with running(jobs, database_url, **one_slot) as recorder:
+        failed, done = recorder.wait_for(JobSettled, count=2)
+        assert [told.attempt for told in recorder.of(HandlerTimedOut)] == [1]
+    assert cleaned.is_set()
+    assert (failed.verb, done.verb) == (Verb.RETRY, Verb.COMPLETE)
+    assert failed.error.startswith("TimeoutError: timed out after 200ms")
+    assert failed.duration >= TIMEOUT
+    assert row(engine, job).attempts == 2

@@ -119,8 +119,8 @@ class SimulatedExecutor:
             self._waiting[queue].clear()
         return taken
 
-    def interrupt(self, execution: Execution, cause: Interruption) -> None:
-        """Nothing ends a thread."""
+    def interrupt(self, execution: Execution, cause: Interruption) -> bool:
+        return execution.interrupt(cause)
 
     def stop(self) -> None:
         self._stopped = True
@@ -231,6 +231,7 @@ class SimulatedRunner:
                 Keeper(
                     store,
                     book=self.book,
+                    executor=self.executor,
                     lease=lease,
                     to_maintenance=self.maintenance.post,
                     subscribers=subscribers,

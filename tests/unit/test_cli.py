@@ -21,6 +21,7 @@ from sa_jobqueue import logs
 from sa_jobqueue.cli import cli
 from sa_jobqueue.cli import run as run_command
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
+from sa_jobqueue.runner import QueueSettings
 
 ROOT = Path(__file__).parents[2]
 URL = "postgresql://user:hunter2@db.example/app"
@@ -106,11 +107,25 @@ def test_defaults() -> None:
 
 def test_options() -> None:
     """Every option reaches the settings."""
-    arguments = ["--queues", "ai:4,default", "--lease", "30s", "--poll-interval", "500ms", "--grace", "0s"]
+    arguments = [
+        "--queues",
+        "ai:4,default,mail@thread,web:200@asyncio",
+        "--lease",
+        "30s",
+        "--poll-interval",
+        "500ms",
+        "--grace",
+        "0s",
+    ]
     arguments += ["--timeout", "10m", "--burst", "--name", "pod-7"]
     assert invoke(*arguments, "--database-url", URL).exit_code == 0
     settings = FakeRunner.made.settings
-    assert settings.queues == {"ai": 4, "default": 10}
+    assert settings.queues == {
+        "ai": 4,
+        "default": 10,
+        "mail": QueueSettings(10, "thread"),
+        "web": QueueSettings(200, "asyncio"),
+    }
     assert (settings.lease, settings.poll_interval) == (timedelta(seconds=30), timedelta(milliseconds=500))
     assert (settings.grace, settings.burst, settings.name) == (timedelta(0), True, "pod-7")
     assert settings.timeout == timedelta(minutes=10)
@@ -170,12 +185,22 @@ def test_the_database_url_comes_from_the_first_that_is_set(
         (["--grace", "soon"], "'soon' is no duration"),
         (["--lease", "1ms"], "lease=1ms: must be from 300ms"),
         (["--poll-interval", "0s"], "poll_interval=0s: must be from 1ms"),
-        (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:4,default:10"),
+        (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:200@asyncio,default:10"),
         (
             ["--queues", "ai:0"],
             "queues['ai']=0: the number of handlers at once must be a whole number from 1 to 100000",
         ),
         (["--queues", "ai:-1"], "'-1' is no number"),
+        (
+            ["--queues", "ai:4@asynico"],
+            "queue 'ai': no executor 'asynico', did you mean 'asyncio'?; there is thread",
+        ),
+        (
+            ["--queues", "ai:4@"],
+            "queue 'ai': no executor ''; there is thread or asyncio; write it as ai:200@asyncio",
+        ),
+        (["--queues", "ai@asyncio:4"], "queue 'ai': no executor 'asyncio:4'"),
+        (["--queues", "ai:0@asyncio"], "the number of handlers at once must be a whole number from 1 on"),
         (["--queues", "ai:1,ai:2"], "queue 'ai' is named twice"),
         (["--queues", "ai:1,"], "a name can't be blank"),
         (["--queues", ":4"], "a name can't be blank"),

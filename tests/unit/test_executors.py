@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
@@ -13,7 +14,7 @@ import pytest
 
 from sa_jobqueue.events import Subscribers
 from sa_jobqueue.runner.attempt import Attempts
-from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.executors.threads import ThreadExecutor
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.states import Verb
@@ -253,6 +254,51 @@ def test_the_time_is_the_handlers_own() -> None:
     assert slow.seconds >= 0.2
     assert quick.seconds is not None
     assert quick.seconds < 0.2
+
+
+def test_an_async_handler_runs_in_a_thread_on_a_loop_of_its_own() -> None:
+    """Closed with what the handler has left on it, and the thread goes on."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    ended: list[bool] = []
+
+    async def leave() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def work() -> None:
+        loops.append(asyncio.get_running_loop())
+        loops[-1].left = asyncio.create_task(leave())  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise SystemExit(1)
+
+    with _floor(default=1) as floor:
+        floor.executor.submit([execution(work), execution(fail), execution(work)])
+        wait_until(lambda: len(floor.outcomes) == 3)
+    assert floor.verbs() == [Verb.COMPLETE, Verb.RETRY, Verb.COMPLETE]
+    assert loops[0] is not loops[1]
+    assert all(loop.is_closed() for loop in loops)
+    assert ended == [True, True]
+
+
+def test_an_async_handler_in_a_thread_can_be_interrupted() -> None:
+    """As on an event loop: its task is cancelled. One that waits in line never begins."""
+
+    async def hang() -> None:
+        await asyncio.sleep(60)
+
+    with _floor(default=1) as floor:
+        running, waiting = execution(hang), execution(lambda: None)
+        floor.executor.submit([running, waiting])
+        wait_until(lambda: running._cancel is not None)
+        assert not floor.executor.interrupt(waiting, Interruption.CANCEL_REQUESTED)
+        assert floor.executor.interrupt(running, Interruption.CANCEL_REQUESTED)
+        wait_until(lambda: len(floor.outcomes) == 2)
+    assert floor.verbs() == [Verb.ABORT, Verb.RELEASE]
 
 
 class _Payload:

@@ -34,6 +34,40 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "runner r started: queues ai:4, default:10; kinds a, b",
     ),
     (
+        ev.RunnerStarted(
+            runner_id="r",
+            queues={"ai": 200, "mail": 10},
+            kinds=("a",),
+            executors={"ai": "asyncio", "mail": "thread"},
+        ),
+        "INFO",
+        "runner r started: queues ai:200@asyncio, mail:10@thread; kinds a",
+    ),
+    (
+        ev.LoopBlocked(runner_id="r", **JOB, duration=SECOND, location="app/jobs.py:3 in app.embed"),
+        "WARNING",
+        (
+            "job 17 document.embed has blocked the event loop for 1s now, at app/jobs.py:3 in app.embed: all other async "
+            "handlers wait; declare its handler with def, or call what blocks through asyncio.to_thread"
+        ),
+    ),
+    (
+        ev.LoopBlocked(
+            runner_id="r",
+            job_id=None,
+            kind=None,
+            queue=None,
+            attempt=None,
+            duration=SECOND,
+            location="a.py:1",
+        ),
+        "WARNING",
+        (
+            "something has blocked the event loop for 1s now, at a.py:1: all other async handlers wait; declare its handler "
+            "with def, or call what blocks through asyncio.to_thread"
+        ),
+    ),
+    (
         ev.RunnerStopping(runner_id="r", cause="SIGTERM", running=3, grace=25 * SECOND),
         "INFO",
         "runner r stops (SIGTERM): claims nothing more, waits up to 25s for 3 running jobs",

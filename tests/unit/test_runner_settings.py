@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sa_jobqueue.runner import RunnerSettings
+from sa_jobqueue.runner import QueueSettings, RunnerSettings
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,28 @@ def test_a_bare_number_is_refused(name: str) -> None:
     changes: dict[str, Any] = {name: 30}
     with pytest.raises(TypeError, match=rf"{name}=30: .*write timedelta\(seconds="):
         RunnerSettings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"concurrency": 0}, r"QueueSettings\(concurrency=0\)"),
+        ({"concurrency": "4"}, "concurrency='4'"),
+        ({"executor": "asynico"}, "no such executor, did you mean 'asyncio'?"),
+        ({"executor": "gevent"}, "executor='gevent'.*there is thread or asyncio"),
+    ],
+)
+def test_a_queue_that_cannot_be_served_so_is_refused(settings: dict[str, Any], words: str) -> None:
+    """Where it is set, naming the value and what there is."""
+    with pytest.raises(ValueError, match=words):
+        QueueSettings(**settings)
+
+
+def test_a_queue_may_be_a_number_or_settings() -> None:
+    """Both say how many handlers run at once; the executor is left open by a number."""
+    settings = RunnerSettings(queues={"ai": QueueSettings(200, executor="asyncio"), "mail": 10})
+    assert settings.limits == {"ai": 200, "mail": 10}
+    assert (settings.executor("ai"), settings.executor("mail")) == ("asyncio", None)
 
 
 def test_a_renewal_is_due_every_third_of_a_lease() -> None:

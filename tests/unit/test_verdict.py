@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,8 @@ from sa_jobqueue.errors import JobCancelledError
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import RetryPolicy, fixed, never
-from sa_jobqueue.runner.verdict import verdict
+from sa_jobqueue.runner.executors.protocol import Interruption
+from sa_jobqueue.runner.verdict import LOST_ERROR, SHUTDOWN_ERROR, verdict
 from sa_jobqueue.states import Verb
 from tests.support.executions import claimed_job, handler
 
@@ -132,3 +134,90 @@ def test_a_retry_that_is_asked_for_is_no_permanent_error() -> None:
     assert (settlement.verb, settlement.delay) == (Verb.RETRY, MINUTE)
     settlement, _ = verdict(job, handler(retry=never()), returned=Retry())
     assert (settlement.verb, settlement.reason) == (Verb.DISCARD, "discarded: the retry policy gives up")
+
+
+def _while_cancelled(error: BaseException) -> BaseException:
+    """The error, raised while a cancellation was handled."""
+    try:
+        try:
+            raise asyncio.CancelledError
+        except asyncio.CancelledError:
+            raise error  # noqa: B904 - its context is the point
+    except BaseException as raised:
+        return raised
+
+
+CANCELLED = asyncio.CancelledError()
+
+
+@pytest.mark.parametrize(
+    ("cause", "raised", "verb", "delay", "reason", "error"),
+    [
+        (Interruption.TIMEOUT, CANCELLED, Verb.RETRY, MINUTE, None, "TimeoutError: timed out after 30s"),
+        (Interruption.CANCEL_REQUESTED, CANCELLED, Verb.ABORT, None, "cancelled", None),
+        (Interruption.SHUTDOWN, CANCELLED, Verb.RETRY, timedelta(0), None, SHUTDOWN_ERROR),
+        (Interruption.LEASE_LOST, CANCELLED, Verb.RETRY, timedelta(0), None, LOST_ERROR),
+        (None, CANCELLED, Verb.RETRY, MINUTE, None, "asyncio.exceptions.CancelledError"),
+        # An error of the handler's own that has nothing to do with it.
+        (Interruption.SHUTDOWN, ValueError("x"), Verb.RETRY, MINUTE, None, "ValueError: x"),
+        (Interruption.TIMEOUT, ValueError("x"), Verb.RETRY, MINUTE, None, "ValueError: x"),
+        # What it says by Settle is its own word.
+        (Interruption.SHUTDOWN, Settle(Snooze(HOUR)), Verb.SNOOZE, HOUR, None, None),
+    ],
+)
+def test_why_a_cancelled_handler_ended(
+    cause: Interruption | None,
+    raised: BaseException,
+    verb: Verb,
+    delay: timedelta | None,
+    reason: str | None,
+    error: str | None,
+) -> None:
+    """The cause says what becomes of the job; without one a cancellation is a failure like any other."""
+    said = {"raised": raised, "interruption": cause, "timeout": timedelta(seconds=30)}
+    settlement = _verdict(**said)
+    assert (settlement.verb, settlement.delay, settlement.reason, settlement.error) == (
+        verb,
+        delay,
+        reason,
+        error,
+    )
+
+
+@pytest.mark.parametrize("cause", list(Interruption))
+def test_an_outcome_that_is_returned_stands_whatever_was_asked(cause: Interruption) -> None:
+    """A handler that finishes although it was cancelled has finished."""
+    assert _verdict(returned=None, interruption=cause).verb is Verb.COMPLETE
+    assert _verdict(returned=Discard("why"), interruption=cause).verb is Verb.DISCARD
+
+
+@pytest.mark.parametrize(
+    ("cause", "delay", "first"),
+    [
+        (Interruption.TIMEOUT, MINUTE, "TimeoutError: timed out"),
+        (Interruption.CANCEL_REQUESTED, timedelta(0), "ValueError: while cleaning up"),
+        (Interruption.SHUTDOWN, timedelta(0), SHUTDOWN_ERROR),
+    ],
+)
+def test_an_error_on_the_way_out_is_kept(cause: Interruption, delay: timedelta, first: str) -> None:
+    """It came of the cancellation, so the cause decides; what it says is worth reading all the same."""
+    error = _while_cancelled(ValueError("while cleaning up"))
+    settlement = _verdict(raised=error, interruption=cause)
+    assert (settlement.verb, settlement.delay) == (Verb.RETRY, delay)
+    assert settlement.error is not None
+    assert settlement.error.startswith(first)
+    assert "ValueError: while cleaning up" in settlement.error
+
+
+def test_a_timeout_is_an_error_that_a_handler_can_call_permanent() -> None:
+    """It goes through the retry policy as TimeoutError, with the place where the handler was."""
+    raised = _while_cancelled(asyncio.CancelledError())
+    settlement, _ = verdict(
+        claimed_job(),
+        handler(permanent=(TimeoutError,)),
+        raised=raised,
+        interruption=Interruption.TIMEOUT,
+        timeout=timedelta(seconds=30),
+    )
+    assert (settlement.verb, settlement.reason) == (Verb.DISCARD, "discarded: no retry after TimeoutError")
+    assert "in _while_cancelled" in (settlement.error or "")

@@ -6,11 +6,12 @@ of the database; a new kind of executor is one class with these methods.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
     from sa_jobqueue.context import JobContext
@@ -31,11 +32,11 @@ class Interruption(StrEnum):
 class Execution:
     """One claimed job with its handler and the context that the handler is given.
 
-    `interruption` is the first cause for which the handler was asked to end, None while nobody asked; `timeout` is the
-    time it was given when it began, None without a limit.
+    `interruption` is the first cause for which the handler was asked to end, None while nobody asked. `timeout` is how
+    long the handler may run, for whoever watches it and for the text of its error.
     """
 
-    __slots__ = ("context", "handler", "interruption", "job", "key", "timeout")
+    __slots__ = ("_cancel", "context", "handler", "interruption", "job", "key", "timeout")
 
     def __init__(self, job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext) -> None:
         self.job: ClaimedJob = job
@@ -44,6 +45,24 @@ class Execution:
         self.key: Key = (job.id, job.token)
         self.interruption: Interruption | None = None
         self.timeout: timedelta | None = None
+        self._cancel: Callable[[], object] | None = None
+
+    def cancel_by(self, cancel: Callable[[], object] | None) -> None:
+        """For who carries it out: how any thread has the handler's task cancelled; None once there is nothing to cancel."""
+        self._cancel = cancel
+
+    def interrupt(self, cause: Interruption) -> bool:
+        """Note the cause, the first one for good, and have the handler's task cancelled. From any thread; never raises.
+
+        One that has not begun will not. False when there is no task: a handler in a thread can't be ended from outside.
+        """
+        if self.interruption is None:
+            self.interruption = cause
+        if (cancel := self._cancel) is None:
+            return False
+        with suppress(RuntimeError):  # its loop has been closed: it has ended
+            cancel()
+        return True
 
 
 class Executor(Protocol):
@@ -59,11 +78,13 @@ class Executor(Protocol):
         """Give back what was submitted for these queues and has not begun; it never will."""
         ...
 
-    def interrupt(self, execution: Execution, cause: Interruption) -> None:
-        """Make the handler of a submitted execution end soon, where this executor can; returns at once, never raises.
+    def interrupt(self, execution: Execution, cause: Interruption) -> bool:
+        """Make the handler of a submitted execution end soon, where this can be done; returns at once, never raises.
 
-        The outcome is still the handler's own to name. One that has not begun, or has ended, is left alone.
+        True when its task is being cancelled; the outcome is still the handler's own to name. One that has not begun
+        never will. False for a handler that runs in a thread, and for one that has ended.
         """
+        ...
 
     def stop(self) -> None:
         """Begin nothing more: what waits is let go or can be taken back, what runs goes on. Returns at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from contextlib import suppress
@@ -24,7 +25,7 @@ class ThreadExecutor:
         carry_out: Callable[[Execution], None],
         let_go: Callable[[Execution], None],
     ) -> None:
-        self._pools = {queue: _Pool(queue, limit, carry_out, let_go) for queue, limit in limits.items()}
+        self._pools = {queue: Pool(queue, limit, carry_out, let_go) for queue, limit in limits.items()}
 
     def start(self) -> None:
         for pool in self._pools.values():
@@ -37,8 +38,9 @@ class ThreadExecutor:
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
         return [execution for queue in queues for execution in self._pools[queue].take_back()]
 
-    def interrupt(self, execution: Execution, cause: Interruption) -> None:
-        """Nothing ends a thread from outside: its handler may look at the context, and the lease decides."""
+    def interrupt(self, execution: Execution, cause: Interruption) -> bool:
+        """Nothing ends a thread from outside: its handler may look at the context. The task of an async one can be."""
+        return execution.interrupt(cause)
 
     def stop(self) -> None:
         for pool in self._pools.values():
@@ -49,17 +51,17 @@ class ThreadExecutor:
         return all(pool.join(deadline) for pool in self._pools.values())
 
 
-class _Pool:
-    """The threads of one queue, around the line of what waits for them; None in the line ends one thread."""
+class Pool:
+    """Some threads around the line of what waits for them; None in the line ends one thread."""
 
     def __init__(
         self,
-        queue: str,
+        name: str,
         limit: int,
         carry_out: Callable[[Execution], None],
         let_go: Callable[[Execution], None],
     ) -> None:
-        self._queue = queue
+        self._name = name
         self._limit = limit
         self._carry_out = carry_out
         self._let_go = let_go
@@ -109,7 +111,7 @@ class _Pool:
     def _grow(self) -> None:
         thread = threading.Thread(
             target=self._work,
-            name=f"sa_jobqueue-{self._queue}-{len(self._threads) + 1}",
+            name=f"sa_jobqueue-{self._name}-{len(self._threads) + 1}",
             # A handler that outlives the grace period must not keep the process alive.
             daemon=True,
         )
@@ -123,6 +125,7 @@ class _Pool:
                 if self._stopped:
                     self._let_go(execution)
                 else:
-                    self._carry_out(execution)
+                    # What a handler sets in its context is no business of the next one's.
+                    contextvars.copy_context().run(self._carry_out, execution)
             # Let go before waiting for the next: an idle thread must not keep a payload alive.
             del execution
