@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, get_args
 
 from sa_jobqueue.durations import format_duration
-from sa_jobqueue.names import check_name, hint
+from sa_jobqueue.names import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,8 +36,7 @@ class QueueSettings:
             raise ValueError(f"QueueSettings(concurrency={self.concurrency!r}): {_CONCURRENCY}")
         if self.executor is not None and self.executor not in EXECUTORS:
             raise ValueError(
-                f"QueueSettings(executor={self.executor!r}): no such executor"
-                f"{hint(str(self.executor), EXECUTORS)}; there is {' or '.join(EXECUTORS)}"
+                f"QueueSettings(executor={self.executor!r}): no such executor, there is {' or '.join(EXECUTORS)}"
             )
 
 

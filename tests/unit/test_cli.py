@@ -21,12 +21,12 @@ from sa_jobqueue import logs
 from sa_jobqueue.cli import cli
 from sa_jobqueue.cli import run as run_command
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
+from sa_jobqueue.runner import QueueSettings
 
 ROOT = Path(__file__).parents[2]
 URL = "postgresql://user:hunter2@db.example/app"
 APP = """
 from sa_jobqueue.registry import Registry
-from sa_jobqueue.runner import QueueSettings
 jobs = Registry()
 @jobs.handler("document.embed", queue="ai")
 def embed(): pass
@@ -191,11 +191,11 @@ def test_the_database_url_comes_from_the_first_that_is_set(
         (["--queues", "ai:-1"], "'-1' is no number"),
         (
             ["--queues", "ai:4@asynico"],
-            "queue 'ai': no executor 'asynico', did you mean 'asyncio'?; there is thread",
+            "queue 'ai': no executor 'asynico', there is thread or asyncio; write it as",
         ),
         (
             ["--queues", "ai:4@"],
-            "queue 'ai': no executor ''; there is thread or asyncio; write it as ai:200@asyncio",
+            "queue 'ai': no executor '', there is thread or asyncio; write it as ai:200@asyncio",
         ),
         (["--queues", "ai@asyncio:4"], "queue 'ai': no executor 'asyncio:4'"),
         (["--queues", "ai:0@asyncio"], "the number of handlers at once must be a whole number from 1 on"),

@@ -38,7 +38,6 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any], words: str) -> No
     [
         ({"concurrency": 0}, r"QueueSettings\(concurrency=0\)"),
         ({"concurrency": "4"}, "concurrency='4'"),
-        ({"executor": "asynico"}, "no such executor, did you mean 'asyncio'?"),
         ({"executor": "gevent"}, "executor='gevent'.*there is thread or asyncio"),
     ],
 )
