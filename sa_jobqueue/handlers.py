@@ -127,8 +127,7 @@ def make_handler(function: Callable[..., Any], settings: HandlerSettings) -> Han
     return Handler(
         **{setting.name: getattr(settings, setting.name) for setting in fields(HandlerSettings)},
         function=function,
-        is_async=inspect.iscoroutinefunction(function)
-        or inspect.iscoroutinefunction(type(function).__call__),
+        is_async=_is_async(function),
         _signature=read_signature(function, where),
     )
 
@@ -153,6 +152,12 @@ def _check_function(where: str, function: object) -> None:
             f"{where}: {function_name(function)} is a generator, which would end before its first line ran: "
             "take the yield out"
         )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _check_int(what: str, value: object, lowest: int, highest: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from sa_jobqueue.durations import format_duration, parse_duration
-from sa_jobqueue.names import check_name, hint
+from sa_jobqueue.names import check_name
 from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY, EXECUTORS, QueueSettings
 
 if TYPE_CHECKING:
@@ -89,12 +89,11 @@ def queues(
             if number and not (number.isascii() and number.isdigit()):
                 raise ValueError(f"queue {name!r}: {number!r} is no number")
             if at and executor not in EXECUTORS:
-                known = " or ".join(EXECUTORS)
                 raise ValueError(
-                    f"queue {name!r}: no executor {executor!r}{hint(executor, EXECUTORS)}; there is {known}"
+                    f"queue {name!r}: no executor {executor!r}, there is {' or '.join(EXECUTORS)}"
                 )
+            concurrency = int(number) if number else DEFAULT_CONCURRENCY
+            chosen[name] = QueueSettings(concurrency, cast("ExecutorName", executor)) if at else concurrency
         except ValueError as error:
             raise click.BadParameter(f"{error}; write it as ai:200@asyncio,default:10", ctx, param) from None
-        concurrency = int(number) if number else DEFAULT_CONCURRENCY
-        chosen[name] = QueueSettings(concurrency, cast("ExecutorName", executor)) if at else concurrency
     return chosen

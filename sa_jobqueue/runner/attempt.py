@@ -10,7 +10,6 @@ import asyncio
 import os
 import time
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import PayloadError
@@ -171,7 +170,7 @@ def _run_to_end(execution: Execution, call: Callable[[], Awaitable[Any]]) -> Any
 async def _awaited(execution: Execution, call: Callable[[], Awaitable[Any]]) -> Any:
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    execution.cancel_by(partial(loop.call_soon_threadsafe, task.cancel))
+    execution.cancel_by(lambda: loop.call_soon_threadsafe(task.cancel))
     try:
         if execution.interruption is not None:  # by somebody who found no task to cancel yet
             raise asyncio.CancelledError

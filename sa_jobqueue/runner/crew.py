@@ -324,6 +324,8 @@ class Crew:
     def _leave_running_to_leases(self) -> list[Execution]:
         """Write nothing about what still runs, and cancel what can be; which they were."""
         running = self.book.decide_all()
+        # Before anybody is cancelled: no word that they say on their way out may be written.
+        self.book.close()
         self.book.drop(execution.key for execution in running)
         for execution in running:
             execution.context.mark_lost()

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
-from sa_jobqueue.names import check_name, hint
+from sa_jobqueue.names import check_name
 from sa_jobqueue.retention import Retention
 
 DEFAULT_CONCURRENCY = 10
@@ -35,8 +35,7 @@ class QueueSettings:
             raise ValueError(f"QueueSettings(concurrency={self.concurrency!r}): {_CONCURRENCY}")
         if self.executor is not None and self.executor not in EXECUTORS:
             raise ValueError(
-                f"QueueSettings(executor={self.executor!r}): no such executor"
-                f"{hint(str(self.executor), EXECUTORS)}; there is {' or '.join(EXECUTORS)}"
+                f"QueueSettings(executor={self.executor!r}): no such executor, there is {' or '.join(EXECUTORS)}"
             )
 
 

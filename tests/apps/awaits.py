@@ -7,7 +7,7 @@ import time
 
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.registry import Registry
-from tests.apps.ledger import SOON, note
+from tests.apps.ledger import SOON, note, noted
 
 jobs = Registry()
 
@@ -44,8 +44,9 @@ async def shield(ctx: JobContext) -> None:
 
 
 @jobs.handler("block", retry=SOON)
-async def block(ctx: JobContext, seconds: float) -> None:
-    """Forgets that it is on a loop."""
+async def block(ctx: JobContext) -> None:
+    """Forgets that it is on a loop, until somebody writes "release" into the ledger."""
     note(ctx, "begin")
-    time.sleep(seconds)
+    while not noted("release"):
+        time.sleep(0.05)
     note(ctx, "end")

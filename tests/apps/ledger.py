@@ -29,6 +29,13 @@ def note(ctx: JobContext, what: str) -> None:
         )
 
 
+def noted(what: str) -> bool:
+    """Whether anybody has written this into the ledger."""
+    with engine.connect() as connection:
+        found = text("SELECT EXISTS (SELECT FROM ledger WHERE note = :note)")
+        return bool(connection.execute(found, {"note": what}).scalar_one())
+
+
 @jobs.handler("quick", retry=SOON)
 def quick(ctx: JobContext) -> None:
     note(ctx, "quick")

@@ -122,67 +122,6 @@ def test_a_broken_policy_is_reported_and_replaced(engine: Engine, database_url: 
     assert "the job's own error" in ready.last_error
 
 
-class _UnprintableError(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text for you")
-
-
-def _chain() -> Exception:
-    error = ValueError("the first")
-    for number in range(200):
-        try:
-            raise ValueError(f"number {number}") from error
-        except ValueError as next_one:
-            error = next_one
-    return error
-
-
-class _BareError(BaseException):
-    pass
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("a\0b"),
-        ValueError("\udcff"),
-        ValueError("é" * 5_000_000),
-        _UnprintableError(),
-        ExceptionGroup("many", [ValueError(str(number)) for number in range(1000)]),
-        _chain(),
-        KeyboardInterrupt(),
-        SystemExit(3),
-        _BareError("bare"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_whatever_a_handler_raises_is_recorded(
-    engine: Engine, database_url: str, error: BaseException
-) -> None:
-    """The attempt counts, the text is storable, bounded and names the type, and the runner lives on."""
-
-    def fail(n: int) -> None:
-        raise error
-
-    dead = _run(engine, database_url, fail, retry=NOW)
-    assert (dead.status, dead.attempts) == ("dead", 2)
-    assert type(error).__qualname__ in dead.last_error
-    assert len(dead.last_error.encode()) <= 4096
-
-
-def test_a_row_stays_small_after_many_failures(engine: Engine, database_url: str) -> None:
-    """200 failures with huge texts leave a row below 64 KiB."""
-
-    def fail(n: int) -> None:
-        raise ValueError("é" * 100_000)
-
-    dead = _run(engine, database_url, fail, max_attempts=200, retry=NOW)
-    assert (dead.status, dead.attempts, len(dead.errors)) == ("dead", 200, 10)
-    with engine.connect() as connection:
-        size = connection.execute(text("SELECT sum(length(j::text)) FROM jobqueue_jobs j")).scalar_one()
-    assert size < 64 * 1024
-
-
 def test_a_payload_that_does_not_fit_is_a_failure_like_any_other(engine: Engine, database_url: str) -> None:
     """Old and new code may meet: the job is retried, and its error names the field."""
 

@@ -170,3 +170,19 @@ def test_the_wait_for_an_empty_book_ends_with_the_last_drop_or_in_time() -> None
     book.drop([one.key])
     thread.join(5)
     assert empty == [True]
+
+
+def test_outcomes_can_be_waited_for() -> None:
+    """Decided or given up, each counts; without either the wait ends at its deadline."""
+    book, one, other = Book(), execution(), execution()
+    book.hold([one, other])
+    assert book.undecided() == [one, other]
+    keys = [one.key, other.key]
+    assert not book.wait_until_decided(keys, time.monotonic())
+    assert book.decide(one.key)
+    assert book.undecided() == [other]
+    waiter = threading.Thread(target=lambda: book.wait_until_decided(keys, time.monotonic() + 60))
+    waiter.start()
+    book.drop([other.key])
+    waiter.join(10)
+    assert not waiter.is_alive()

@@ -193,11 +193,11 @@ def test_the_database_url_comes_from_the_first_that_is_set(
         (["--queues", "ai:-1"], "'-1' is no number"),
         (
             ["--queues", "ai:4@asynico"],
-            "queue 'ai': no executor 'asynico', did you mean 'asyncio'?; there is thread",
+            "queue 'ai': no executor 'asynico', there is thread or asyncio; write it as",
         ),
         (
             ["--queues", "ai:4@"],
-            "queue 'ai': no executor ''; there is thread or asyncio; write it as ai:200@asyncio",
+            "queue 'ai': no executor '', there is thread or asyncio; write it as ai:200@asyncio",
         ),
         (["--queues", "ai@asyncio:4"], "queue 'ai': no executor 'asyncio:4'"),
         (["--queues", "ai:0@asyncio"], "the number of handlers at once must be a whole number from 1 on"),

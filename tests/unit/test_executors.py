@@ -89,12 +89,16 @@ def test_what_waits_is_taken_back_and_never_begins() -> None:
 
 def test_a_stop_begins_nothing_more_and_lets_what_waits_go() -> None:
     """What runs ends as it would; what waited is released, also what is submitted after the stop or taken back."""
-    gate = threading.Event()
+    gate, running = threading.Event(), threading.Semaphore(0)
     begun: list[int] = []
 
+    def run() -> None:
+        running.release()
+        assert gate.wait(10)
+
     with _floor(default=2) as floor:
-        floor.executor.submit([execution(lambda: gate.wait(10)) for _ in range(2)])
-        wait_until(lambda: floor.executor._pools["default"]._waiting.empty())
+        floor.executor.submit([execution(run) for _ in range(2)])
+        assert all(running.acquire(timeout=10) for _ in range(2))
         floor.executor.submit([execution(lambda: begun.append(1)) for _ in range(10)])
         floor.executor.stop()
         late = [execution(lambda: begun.append(2)) for _ in range(3)]

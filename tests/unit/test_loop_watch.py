@@ -4,47 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from sa_jobqueue.events import Subscribers
-from sa_jobqueue.runner.attempt import Attempts
-from sa_jobqueue.runner.executors.event_loop import AsyncioExecutor
-from sa_jobqueue.runner.executors.loop_watch import LOOK_INTERVAL, Blockage, Watching, look
-from sa_jobqueue.runner.settle import Finished
+from sa_jobqueue.runner.executors.loop_watch import LOOK_INTERVAL, Watching, look
 from tests.support.executions import execution
+from tests.support.loop_floor import loop_floor
 from tests.support.waiting import wait_until
-
-
-class _Blocked:
-    """What a watched executor told."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[Finished] = []
-        self.told: list[Blockage] = []
-        self.faults: list[BaseException] = []
-        attempts = Attempts(Subscribers(), on_finished=self.outcomes.append)
-        self.executor = AsyncioExecutor(
-            {"default": 10},
-            carry_out=attempts.carry_out,
-            carry_out_async=attempts.carry_out_async,
-            let_go=attempts.let_go,
-            on_blocked=self.told.append,
-            on_fault=self.faults.append,
-        )
-
-
-@contextmanager
-def _watched() -> Iterator[_Blocked]:
-    watched = _Blocked()
-    watched.executor.start()
-    try:
-        yield watched
-    finally:
-        watched.executor.stop()
-        assert watched.executor.join(10)
 
 
 async def _wait() -> None:
@@ -60,15 +27,15 @@ def test_the_handler_that_blocks_is_named_and_those_that_wait_are_not() -> None:
             assert gate.wait(30)
             await asyncio.sleep(0)
 
-    with _watched() as watched:
+    with loop_floor(default=10) as watched:
         blocking = execution(block_twice)
         watched.executor.submit([*(execution(_wait) for _ in range(5)), blocking])
         for number, gate in enumerate(gates, start=1):
-            wait_until(lambda number=number: len(watched.told) == number)
+            wait_until(lambda number=number: len(watched.blockages) == number)
             gate.set()
         wait_until(lambda: len(watched.outcomes) == 6)
-    assert [one.execution for one in watched.told] == [blocking] * 2
-    for one in watched.told:
+    assert [one.execution for one in watched.blockages] == [blocking] * 2
+    for one in watched.blockages:
         assert timedelta(seconds=1) < one.duration < timedelta(seconds=10)
         assert "wait" in one.location
 
@@ -95,12 +62,12 @@ def test_what_a_handler_has_made_blocks_in_its_name() -> None:
     """Its own tasks and timers run in its context, and a job's name is what helps."""
     for blocks in (_blocks_in_a_task, _blocks_in_a_callback):
         gate = threading.Event()
-        with _watched() as watched:
+        with loop_floor(default=10) as watched:
             blocking = execution(blocks(gate))
             watched.executor.submit([blocking, execution(_wait)])
-            wait_until(lambda watched=watched: watched.told)
+            wait_until(lambda watched=watched: watched.blockages)
             gate.set()
-        assert [one.execution for one in watched.told] == [blocking]
+        assert [one.execution for one in watched.blockages] == [blocking]
 
 
 # Two callbacks: only whether they are the same counts.

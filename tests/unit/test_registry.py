@@ -79,6 +79,7 @@ def test_async_functions_are_told_apart() -> None:
     assert jobs.handler("a")(handler).is_async
     assert jobs.handler("b")(Callable_()).is_async
     assert jobs.handler("c")(functools.partial(handler)).is_async
+    assert jobs.handler("e")(functools.partial(Callable_())).is_async
     assert not jobs.handler("d")(functools.partial(plain, 7)).is_async
 
 

@@ -76,7 +76,6 @@ def test_a_bare_number_is_refused(name: str) -> None:
     [
         ({"concurrency": 0}, r"QueueSettings\(concurrency=0\)"),
         ({"concurrency": "4"}, "concurrency='4'"),
-        ({"executor": "asynico"}, "no such executor, did you mean 'asyncio'?"),
         ({"executor": "gevent"}, "executor='gevent'.*there is thread or asyncio"),
     ],
 )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sa_jobqueue.runner.executors.loop_watch import Blockage
     from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 
-
 #: How long, in seconds, idle threads get to end.
 CLOSING = 5.0
 
@@ -199,8 +198,12 @@ def _end_leftovers(loop: asyncio.AbstractEventLoop) -> None:
 def _run_to_end(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> None:
     task = loop.create_task(coroutine)
     while not task.done():
-        with suppress(BaseException):  # of any other task
+        try:
             loop.run_until_complete(task)
+        except (SystemExit, KeyboardInterrupt, RuntimeError):
+            continue  # of some other task, or it has stopped the loop
+        except BaseException:
+            return  # the loop itself has broken
 
 
 class _Lane:

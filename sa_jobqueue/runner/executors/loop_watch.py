@@ -4,9 +4,10 @@ A loop turns by running short callbacks, one step of a task each. One that is fo
 in a row, and has not turned in between, is blocked by it. The callback's context tells the job, also in tasks that the
 handler has made itself; the handlers that merely wait are never named.
 
-False alarms: a look that comes late counts as one look and no more, so a process that was stopped, or a machine too
-busy to run this thread, adds next to nothing; both threads are of one process and need the same lock to run. A loop
-that is busy with many short steps is found in another one each time.
+False alarms: a look that comes late counts as two looks at most, so a process that was stopped, or a machine too busy to
+run this thread, adds next to nothing; both threads are of one process and need the same lock to run. A loop that is busy
+with many short steps is found in another one each time. For the same reason code that holds Python's lock throughout
+goes unnoticed; and so does a loop that isn't asyncio's own, whose callbacks have no frames.
 """
 
 from __future__ import annotations
