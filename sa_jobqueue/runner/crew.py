@@ -69,7 +69,7 @@ class Crew:
         self.book: Book = Book()
         self._endings: deque[Ending] = deque()
         self._ends: SimpleQueue[None] = SimpleQueue()
-        self._engine = runner_engine(url, runner_id)
+        self._engine = runner_engine(url, runner_id, deadline=settings.statement_deadline)
         lease, margin = settings.lease, settings.renewal_interval
 
         stores = {

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 DEFAULT_CONCURRENCY = 10
 #: Beyond a year a setting is a slip, and beyond some centuries the arithmetic of leases ends.
 LONGEST = timedelta(days=366)
+#: The bounds of what one statement of the runner's own may take.
+SHORTEST_DEADLINE, LONGEST_DEADLINE = timedelta(seconds=5), timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +65,12 @@ class RunnerSettings:
     def renewal_interval(self) -> timedelta:
         """A third of the lease: two renewals may fail before it ends."""
         return self.lease / 3
+
+    @property
+    def statement_deadline(self) -> timedelta:
+        """How long one statement of the runner's own may go without an answer: a third of the lease, from 5 s to 60 s.
+
+        A renewal that is given up then leaves time for the next one. Below 15 s of lease it doesn't: a server that
+        stalls for some seconds must not lose its clients over it. Above three minutes there is no reason to wait longer.
+        """
+        return min(max(self.lease / 3, SHORTEST_DEADLINE), LONGEST_DEADLINE)

@@ -43,7 +43,7 @@ def pooler(database_url: str) -> Iterator[Pooler]:
 
 def work(url: URL, *, uses: int = USES) -> Any:
     """Claim and complete one job so many times on one connection; the prepared statements of its last session."""
-    engine = runner_engine(url, "runner-1")
+    engine = runner_engine(url, "runner-1", deadline=MINUTE)
     store = Store(engine, name="runner-1")
     try:
         for _ in range(uses):
@@ -85,7 +85,7 @@ def test_a_threshold_that_is_no_number_is_refused(given: str) -> None:
     """The error names what stands in the URL and what may stand there."""
     url = make_url("postgresql+psycopg:///shop").update_query_dict({"prepare_threshold": given})
     with pytest.raises(ConfigurationError, match=f"prepare_threshold={given}: write a number .* or none"):
-        runner_engine(url, "runner-1")
+        runner_engine(url, "runner-1", deadline=MINUTE)
 
 
 def test_an_error_quotes_no_payload(engine: Engine) -> None:
@@ -122,7 +122,7 @@ def latin_engine(server: PostgresServer) -> Iterator[Engine]:
 def test_a_database_that_is_not_utf_8(latin_engine: Engine) -> None:
     """Payloads are read as they were meant, and an error that this database can't hold still lets the job settle."""
     job_id = add_job(latin_engine, payload={"name": "é"})
-    engine = runner_engine(latin_engine.url, "runner-1")
+    engine = runner_engine(latin_engine.url, "runner-1", deadline=MINUTE)
     store = Store(engine, name="runner-1")
     (job,) = store.claim(token=uuid4(), quotas={"default": 1}, kinds=["test"], lease=MINUTE)
     assert job.payload == {"name": "é"}
