@@ -6,6 +6,7 @@ connection open with nobody behind it: there an answer simply never comes. Nothi
 
 from __future__ import annotations
 
+import selectors
 import socket
 import time
 from contextlib import suppress
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 AnswerT = TypeVar("AnswerT")
 
+# Made for every wait, so one that needs no file descriptor of its own.
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
 #: The share of the deadline after which the server is asked to cancel what it is doing.
 PATIENCE = 0.8
 
@@ -37,43 +40,47 @@ class BoundedConnection(psycopg.Connection[Any]):
     deadline: float | None = None
 
     def wait(self, gen: Generator[Any, Any, AnswerT], *args: Any, **options: Any) -> AnswerT:
-        """Where the driver waits: after every 0.1 s without news it calls the generator with nothing ready."""
+        """Where the driver waits for its socket: the generator says for what, and is told what came.
+
+        The driver's own loop has no end, and not all of its releases let the generator see that time goes by.
+        """
         if self.deadline is None:
             return super().wait(gen, *args, **options)
-        return super().wait(self._bounded(gen, self.deadline), *args, **options)
-
-    def _bounded(self, gen: Generator[Any, Any, AnswerT], deadline: float) -> Generator[Any, Any, AnswerT]:
-        began, asked = time.monotonic(), False
+        ends = time.monotonic() + self.deadline
+        pause = ends - self.deadline * (1 - PATIENCE)
+        asked = False
         try:
             wants = next(gen)
-            while True:
-                ready = yield wants
-                if not ready:
-                    waited = time.monotonic() - began
-                    if waited >= deadline:
-                        raise self._given_up(deadline)
-                    if waited >= deadline * PATIENCE and not asked:
+            with _Selector() as selector:
+                selector.register(self.pgconn.socket, wants)
+                while True:
+                    left = (ends if asked else pause) - time.monotonic()
+                    if left > 0 and (ready := selector.select(left)):
+                        wants = gen.send(ready[0][1])
+                        selector.modify(self.pgconn.socket, wants)
+                    elif asked:
+                        raise self._given_up()
+                    else:
                         asked = True
-                        self._ask_to_cancel(deadline - waited)
-                wants = gen.send(ready)
+                        self._ask_to_cancel(ends - time.monotonic())
         except StopIteration as end:
             if asked:
-                raise self._given_up(deadline) from None
+                raise self._given_up() from None
             answer: AnswerT = end.value
             return answer
         except psycopg.Error as error:
             if asked and not self.closed:
-                raise self._given_up(deadline) from error
+                raise self._given_up() from error
             raise
 
     def _ask_to_cancel(self, seconds: float) -> None:
         if capabilities.has_cancel_safe():
             with suppress(psycopg.Error):
-                self.cancel_safe(timeout=seconds)
+                self.cancel_safe(timeout=max(seconds, 0.1))  # 0 would mean for ever
 
-    def _given_up(self, deadline: float) -> psycopg.OperationalError:
+    def _given_up(self) -> psycopg.OperationalError:
         self.close()
-        return psycopg.OperationalError(f"the server has not answered within {deadline:g} s")
+        return psycopg.OperationalError(f"the server has not answered within {self.deadline:g} s")
 
 
 def connect(parameters: Mapping[str, Any], *, deadline: timedelta) -> BoundedConnection:
