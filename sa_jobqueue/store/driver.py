@@ -103,7 +103,9 @@ def _addresses(parameters: Mapping[str, Any]) -> dict[str, str]:
         ports *= len(hosts)
     if len(ports) != len(hosts):
         return {}  # libpq says what is wrong
-    found = [(host, address, port) for host, port in zip(hosts, ports, strict=True) for address in _resolve(host)]
+    found = [
+        (host, address, port) for host, port in zip(hosts, ports, strict=True) for address in _resolve(host)
+    ]
     names = ("host", "hostaddr", "port")
     return {name: ",".join(values) for name, values in zip(names, zip(*found, strict=True), strict=True)}
 

@@ -58,7 +58,9 @@ def runner_engine(url: URL, runner_id: str, *, deadline: timedelta) -> Engine:
     )
 
     @event.listens_for(engine, "do_connect")
-    def bounded(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> BoundedConnection:
+    def bounded(
+        _dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]
+    ) -> BoundedConnection:
         return connect(parameters, deadline=deadline)
 
     return engine

@@ -122,15 +122,15 @@ def test_a_server_that_accepts_and_says_nothing(proxy: Proxy, bounded: Store) ->
     assert bounded.installed_version()
 
 
-def test_hosts_are_looked_up_where_other_threads_go_on(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_are_looked_up_where_other_threads_go_on(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver is given addresses beside the names; all of a host's addresses are tried in order."""
     asked: list[str] = []
 
     def look_up(host: str, *_: Any, **__: Any) -> Any:
         asked.append(host)
-        return [(socket.AF_INET, 0, 0, "", (address, 0)) for address in ("127.0.0.9", "127.0.0.1", "127.0.0.1")]
+        return [
+            (socket.AF_INET, 0, 0, "", (address, 0)) for address in ("127.0.0.9", "127.0.0.1", "127.0.0.1")
+        ]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     engine = runner_engine(proxy.url.set(host="db.example"), "runner-1", deadline=SHORT)
