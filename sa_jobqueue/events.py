@@ -164,6 +164,20 @@ class JobRescued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowRefused:
+    """The database lets nobody do this to a job's row (somebody's trigger, for example), and `fault` tells why.
+
+    Verbs: claim, release (of a claim whose answer was lost), renew, rescue. Told once for each job and verb; the job is
+    tried again and again, its neighbours go on. An outcome that is refused is told by SettleDelayed or JobSettled.
+    """
+
+    runner_id: str
+    job_id: int
+    verb: Verb
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownKinds:
     """Due jobs in this runner's queues that it has no handler for: how many of each kind. They are left alone."""
 
@@ -231,6 +245,7 @@ Event = (
     | LeaseLost
     | CancelRequested
     | JobRescued
+    | RowRefused
     | UnknownKinds
     | UnservedQueues
     | PolicyFault

@@ -110,6 +110,10 @@ def _line(event: ev.Event) -> tuple[int, str]:
             owner = event.leased_by or "its runner"
             lost = f"{owner} let its lease pass at attempt {event.attempt}"
             return level, f"{_job(event)} rescued: {lost}; now {event.status}"
+        case ev.RowRefused():
+            return logging.WARNING, (
+                f"job {event.job_id}: the database refuses its {event.verb} ({event.fault}), other jobs go on"
+            )
         case ev.UnknownKinds():
             known = {
                 name: f" (did you mean {' or '.join(near)}?)" for name, near in event.nearest.items() if near

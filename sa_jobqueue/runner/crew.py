@@ -21,6 +21,7 @@ from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.threads import ThreadExecutor
 from sa_jobqueue.runner.pace import Lane
+from sa_jobqueue.runner.refusals import RefusalsTold
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
@@ -72,8 +73,9 @@ class Crew:
         self._engine = runner_engine(url, runner_id, deadline=settings.statement_deadline)
         lease, margin = settings.lease, settings.renewal_interval
 
+        refusals = RefusalsTold(runner_id, subscribers)
         stores = {
-            name: Store(self._engine, name=runner_id)
+            name: Store(self._engine, name=runner_id, on_refused=refusals)
             for name in ("dispatch", "settle", "leases", "maintenance")
         }
         attempts = Attempts(subscribers, on_finished=self._finished)
@@ -101,7 +103,7 @@ class Crew:
                 lease=lease,
                 runner_id=runner_id,
                 to_settler=self._finished,
-                on_drained=lambda: self.ask_to_end(Ending("burst finished")),
+                on_drained=self._drained,
                 subscribers=subscribers,
             ),
         )
@@ -186,6 +188,9 @@ class Crew:
             self.settler.post(finished)
         else:
             report_dropped(finished, Landing.LOST, self.subscribers)
+
+    def _drained(self, fault: Exception | None) -> None:
+        self.ask_to_end(Ending("burst finished") if fault is None else Ending("dispatch", fault))
 
     def ask_to_end(self, ending: Ending) -> None:
         """From any thread or a signal handler; the first cause counts.
