@@ -26,7 +26,7 @@ class RunnerSettings:
     `queues` gives each queue its number of handlers at once. `lease` is how long a claimed job stays ours without a
     renewal; it is renewed every third of it. `poll_interval` is how long an idle runner waits before it looks again.
     `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of lost runners
-    are looked for. `burst` ends the run once no job is due.
+    are looked for. `burst` ends the run once no job is due that can be claimed.
     """
 
     queues: Mapping[str, int] = field(default_factory=lambda: {"default": DEFAULT_CONCURRENCY})
