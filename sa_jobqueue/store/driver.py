@@ -6,6 +6,7 @@ connection open with nobody behind it: there an answer simply never comes. Nothi
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 import time
@@ -55,7 +56,8 @@ class BoundedConnection(psycopg.Connection[Any]):
                 selector.register(self.pgconn.socket, wants)
                 while True:
                     left = (ends if asked else pause) - time.monotonic()
-                    if left > 0 and (ready := selector.select(left)):
+                    # Looked at in any case: a process that was stopped for a while may have its answer.
+                    if ready := selector.select(max(left, 0)):
                         wants = gen.send(ready[0][1])
                         selector.modify(self.pgconn.socket, wants)
                     elif asked:
@@ -96,18 +98,17 @@ def _addresses(parameters: Mapping[str, Any]) -> dict[str, str]:
     Nothing where there is nothing to look up: sockets, addresses, and hosts that the environment tells libpq.
     """
     hosts = str(parameters.get("host") or "").split(",")
-    if "hostaddr" in parameters or "service" in parameters or not all(map(_is_name, hosts)):
+    given = "hostaddr" in parameters or "service" in parameters or "PGHOSTADDR" in os.environ
+    if given or not all(map(_is_name, hosts)):
         return {}
-    ports = str(parameters.get("port") or "").split(",")
-    if len(ports) == 1:
-        ports *= len(hosts)
-    if len(ports) != len(hosts):
+    ports = str(parameters.get("port", "")).split(",")
+    if len(ports) not in (1, len(hosts)):
         return {}  # libpq says what is wrong
-    found = [
-        (host, address, port) for host, port in zip(hosts, ports, strict=True) for address in _resolve(host)
-    ]
-    names = ("host", "hostaddr", "port")
-    return {name: ",".join(values) for name, values in zip(names, zip(*found, strict=True), strict=True)}
+    found = [(at, address) for at, host in enumerate(hosts) for address in _resolve(host)]
+    lists = {"host": [hosts[at] for at, _ in found], "hostaddr": [address for _, address in found]}
+    if len(ports) > 1:
+        lists["port"] = [ports[at] for at, _ in found]
+    return {name: ",".join(values) for name, values in lists.items()}
 
 
 def _is_name(host: str) -> bool:
