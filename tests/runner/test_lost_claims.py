@@ -56,12 +56,21 @@ def test_a_lost_claim_costs_no_attempt_and_no_lease(
 def test_a_prepared_claim_is_no_other(engine: Engine, proxy: Proxy) -> None:
     """After some polls the claim goes by its name alone; its loss is the same."""
     jobs, runs = _counting()
+    ids: list[int] = []
+
+    def first_with_work(text: str) -> bool:
+        """Puts the job there just before a claim goes out."""
+        if not CLAIM(text) or ids:
+            return False
+        with engine.begin() as connection:
+            ids.append(add(connection, "work"))
+        return True
+
     with running(jobs, proxy.url, **LONG) as recorder:
         proxy.wait_for(CLAIM, count=8)
-        lost = proxy.on(lambda text: CLAIM(text) and row(engine, job).status == "ready", Fate.LOSE_ANSWER)
-        with engine.begin() as connection:
-            job = add(connection, "work")
+        lost = proxy.on(first_with_work, Fate.LOSE_ANSWER)
         recorder.wait_for(JobSettled)
+    (job,) = ids
     assert lost.struck == 1
     assert runs == {job: 1}
     assert (row(engine, job).attempts, row(engine, job).returned) == (2, 1)
