@@ -224,6 +224,20 @@ class PruneRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowRefused:
+    """The database lets nobody do this to a job's row (somebody's trigger, for example), and `fault` tells why.
+
+    Verbs: claim, release (of a claim whose answer was lost), renew, rescue. Told once for each job and verb; the job is
+    tried again and again, its neighbours go on. An outcome that is refused is told by SettleDelayed or JobSettled.
+    """
+
+    runner_id: str
+    job_id: int
+    verb: Verb
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownKinds:
     """Due jobs in this runner's queues that it has no handler for: how many of each kind, among a queue's first 2,000.
 
@@ -311,6 +325,7 @@ Event = (
     | JobRescued
     | JobsPruned
     | PruneRefused
+    | RowRefused
     | UnknownKinds
     | UnknownKindsPostponed
     | UnservedQueues

@@ -4,6 +4,7 @@ support/databases.py   server, template_database, database_url, empty_database_u
 support/leaks.py       after every test: no thread left over
 support/needs.py       @pytest.mark.needs("docker"): parts that a machine may lack
 support/folders.py      short_folder: one whose path fits a socket, and that other users can reach
+support/proxy.py        proxy: what a network may lose between a client and the database
 support/header.py      the versions in pytest's header
 support/waiting.py     wait_until(), for conditions that another thread or process brings about
 """
@@ -16,4 +17,5 @@ pytest_plugins = [
     "tests.support.header",
     "tests.support.leaks",
     "tests.support.needs",
+    "tests.support.proxy",
 ]

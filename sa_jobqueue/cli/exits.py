@@ -13,8 +13,8 @@ from sa_jobqueue.database import hide_passwords
 
 EXIT_CODES = """\b
 Exit codes:
-  0      stopped cleanly, or --burst found no more due jobs
-  1      unexpected error
+  0      stopped cleanly, or --burst found no more due jobs that can be claimed
+  1      unexpected error, or --burst and the database lets it claim nothing
   2      usage: an option, the database URL, the module or the queues can't be used
   3      the database server can't be reached at the start
   4      the queue's tables are missing or older than this release needs

@@ -124,6 +124,10 @@ def _line(event: ev.Event) -> tuple[int, str]:
             return logging.WARNING, (
                 f"the database keeps {_number(event.count, f'{event.status} job')} past the retention: {event.fault}"
             )
+        case ev.RowRefused():
+            return logging.WARNING, (
+                f"job {event.job_id}: the database refuses its {event.verb} ({event.fault}), other jobs go on"
+            )
         case ev.UnknownKinds():
             known = {
                 name: f" (did you mean {' or '.join(near)}?)" for name, near in event.nearest.items() if near

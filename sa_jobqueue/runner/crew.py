@@ -22,6 +22,7 @@ from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.choice import make_executor
 from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.pace import Lane
+from sa_jobqueue.runner.refusals import RefusalsTold
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
@@ -74,11 +75,12 @@ class Crew:
         self._handed_back: list[Execution] = []
         self._endings: deque[Ending] = deque()
         self._ends: SimpleQueue[None] = SimpleQueue()
-        self._engine = runner_engine(url, runner_id)
+        self._engine = runner_engine(url, runner_id, deadline=settings.statement_deadline)
         lease, margin = settings.lease, settings.renewal_interval
 
+        refusals = RefusalsTold(runner_id, subscribers)
         stores = {
-            name: Store(self._engine, name=runner_id)
+            name: Store(self._engine, name=runner_id, on_refused=refusals)
             for name in ("dispatch", "settle", "leases", "maintenance")
         }
         watch = Watch(settings.timeout, on_sooner=lambda began: self.timekeeper.post(began))
@@ -115,7 +117,7 @@ class Crew:
                 lease=lease,
                 runner_id=runner_id,
                 to_settler=self._finished,
-                on_drained=lambda: self.ask_to_end(Ending("burst finished")),
+                on_drained=self._drained,
                 subscribers=subscribers,
             ),
         )
@@ -231,6 +233,9 @@ class Crew:
             self.dispatcher.post(settle.freed([finished]))
             self.dispatcher.post(dispatch.Written(1))
             report_dropped(finished, Landing.LOST, self.subscribers)
+
+    def _drained(self, fault: Exception | None) -> None:
+        self.ask_to_end(Ending("burst finished") if fault is None else Ending("dispatch", fault))
 
     def ask_to_end(self, ending: Ending) -> None:
         """From any thread or a signal handler; the first cause counts.

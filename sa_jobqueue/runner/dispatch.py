@@ -14,7 +14,7 @@ from uuid import UUID
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.runner.lost_claims import LostClaim, after_answer, after_failure, at_the_end
 from sa_jobqueue.runner.pace import POLL_JITTER, SECOND_LOOK, Lane
-from sa_jobqueue.store.trouble import nothing_landed
+from sa_jobqueue.store.trouble import nothing_landed, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,7 +121,9 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Action: a burst has nothing left to do."""
+    """Action: a burst has nothing left to do, or the database lets it do nothing: then `fault` says why."""
+
+    fault: Exception | None = None
 
 
 def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, list[Any]]:
@@ -144,6 +146,8 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 state = replace(state, lost=after_failure(state.lost, token, due=due))
             case Failed(action=Claim(token), error=error, retry_in=retry_in):
                 state = replace(state, failing_until=now + retry_in)
+                if state.burst and refused(error) and not passes_by_itself(error):
+                    actions.append(Drained(error))
                 if not nothing_landed(error):
                     claim = LostClaim(token, until=now + state.lease, due=now + retry_in)
                     state = replace(state, lost=(*state.lost, claim))

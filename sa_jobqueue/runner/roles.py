@@ -53,7 +53,7 @@ class Dispatcher:
         lease: timedelta,
         runner_id: str,
         to_settler: Post,
-        on_drained: Callable[[], None],
+        on_drained: Callable[[Exception | None], None],
         subscribers: Subscribers,
     ) -> None:
         self._store = store
@@ -77,8 +77,8 @@ class Dispatcher:
             case dispatch.GiveBack(queues):
                 for execution in self._executor.take_back(queues):
                     self._settle_unstarted(execution, Settlement(*execution.key, Verb.RELEASE))
-            case dispatch.Drained():
-                self._on_drained()
+            case dispatch.Drained(fault):
+                self._on_drained(fault)
         return None
 
     def _claim(self, claim: dispatch.Claim) -> dispatch.Claimed:

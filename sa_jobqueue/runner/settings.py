@@ -14,6 +14,8 @@ from sa_jobqueue.retention import Retention
 DEFAULT_CONCURRENCY = 10
 #: Beyond this a number of handlers at once is a slip: a claim would take the whole queue.
 MOST_CONCURRENCY = 100_000
+#: The bounds of what one statement of the runner's own may take.
+SHORTEST_DEADLINE, LONGEST_DEADLINE = timedelta(seconds=5), timedelta(seconds=60)
 ExecutorName = Literal["thread", "asyncio"]
 EXECUTORS: tuple[str, ...] = get_args(ExecutorName)
 _CONCURRENCY = f"the number of handlers at once must be a whole number from 1 to {MOST_CONCURRENCY}"
@@ -48,7 +50,7 @@ class RunnerSettings:
     `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of lost runners
     are looked for. `timeout` is how long a handler may run that names no timeout of its own, None for as long as it
     likes. `retention` is how long finished jobs are kept, `prune_interval` how often those past it are deleted.
-    `burst` ends the run once no job is due.
+    `burst` ends the run once no job is due that can be claimed.
     """
 
     queues: Mapping[str, int | QueueSettings] = field(
@@ -107,6 +109,15 @@ class RunnerSettings:
     def renewal_interval(self) -> timedelta:
         """A third of the lease: two renewals may fail before it ends."""
         return self.lease / 3
+
+    @property
+    def statement_deadline(self) -> timedelta:
+        """How long one statement of the runner's own may go without an answer: a third of the lease, from 5 s to 60 s.
+
+        A renewal that is given up then leaves time for the next one. Below 15 s of lease it doesn't: a server that
+        stalls for some seconds must not lose its clients over it. Above three minutes there is no reason to wait longer.
+        """
+        return min(max(self.lease / 3, SHORTEST_DEADLINE), LONGEST_DEADLINE)
 
 
 def _is_concurrency(value: object) -> bool:

@@ -8,26 +8,32 @@ from typing import TYPE_CHECKING, Any
 from sa_jobqueue.queries.held import of_token
 from sa_jobqueue.statements.claim import candidates, claim, claim_listed
 from sa_jobqueue.statements.settle import release_claim, release_listed
-from sa_jobqueue.store.pieces import write_in_pieces
-from sa_jobqueue.store.trouble import because_of_a_row, refused
+from sa_jobqueue.states import Verb
+from sa_jobqueue.store.pieces import PROBES, write_in_pieces
+from sa_jobqueue.store.trouble import because_of_a_row, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
     from sa_jobqueue.store.own_connection import OwnConnection
+    from sa_jobqueue.store.refusals import Refusals
 
 #: How many rows that can't be claimed may stand at the head of a queue before they hold up what is behind them.
 SPARE = 100
 
 
 def claim_rows(
-    connection: OwnConnection, quotas: Mapping[str, int], kinds: Sequence[str], terms: Mapping[str, Any]
+    connection: OwnConnection,
+    quotas: Mapping[str, int],
+    kinds: Sequence[str],
+    terms: Mapping[str, Any],
+    refusals: Refusals,
 ) -> Sequence[Any]:
     """The rows of what was taken from each queue, at most its quota; `terms` are token, lease and runner.
 
     An error that leaves it open what was taken passes through. One that the server answered does so only when nothing
-    was taken: then the caller hears why nothing can be.
+    was taken and no row is to blame for it; rows that are to blame are reported, and left alone for a while.
     """
     asked = {"queues": list(quotas), "kinds": list(kinds)}
     try:
@@ -36,15 +42,35 @@ def claim_rows(
         if not because_of_a_row(error):
             raise
         wider = {**asked, "quotas": [quota + SPARE for quota in quotas.values()]}
-        if taken := _claim_around(connection, quotas, connection.rows(candidates(), wider), terms):
+        due = connection.rows(candidates(), wider)
+        fresh = [row for row in due if not refusals.paused(row[1])]
+        errors: dict[int, Exception] = {}
+        taken = _claim_around(connection, quotas, fresh, terms, errors)
+        lasting = {job_id: fault for job_id, fault in errors.items() if not passes_by_itself(fault)}
+        refusals.tell(Verb.CLAIM, lasting)
+        refusals.pause(lasting)
+        if taken:
             return taken
-        raise
+        # Nothing at all: either it came at a bad time, or so many rows can't each be to blame.
+        if (
+            passes_by_itself(error)
+            or len(lasting) < len(errors)
+            or len(due) - len(fresh) + len(lasting) >= PROBES
+        ):
+            raise
+        # No row can be to blame for what this says: a right or a column is missing.
+        connection.rows(claim_listed(), {"ids": [], **terms})
+        return ()
 
 
 def _claim_around(
-    connection: OwnConnection, quotas: Mapping[str, int], due: Sequence[Any], terms: Mapping[str, Any]
+    connection: OwnConnection,
+    quotas: Mapping[str, int],
+    due: Sequence[Any],
+    terms: Mapping[str, Any],
+    errors: dict[int, Exception],
 ) -> list[Any]:
-    """Claim by id, as far as each queue's quota goes, whatever does not fail."""
+    """Claim by id, as far as each queue's quota goes, whatever does not fail; the others go into `errors`."""
     taken: list[Any] = []
 
     def write(ids: Sequence[int]) -> Iterable[tuple[int, None]]:
@@ -65,15 +91,16 @@ def _claim_around(
         if not batch:
             return taken
         try:
-            write_in_pieces(write, batch)
+            written = write_in_pieces(write, batch)
         except Exception as error:
             # What was taken under this token must be answered, or nobody works on it until its lease is past.
             if taken and refused(error):
                 return taken
             raise
+        errors.update((batch[place], error) for place, error in written.refused.items())
 
 
-def release_rows(connection: OwnConnection, token: UUID) -> int:
+def release_rows(connection: OwnConnection, token: UUID, refusals: Refusals) -> int:
     """Give back what carries this token; a row whose release the database refuses is left to its lease."""
     try:
         return len(connection.rows(release_claim(), {"token": token}))
@@ -86,4 +113,6 @@ def release_rows(connection: OwnConnection, token: UUID) -> int:
         return ((ids.index(row.id) + 1, None) for row in rows)
 
     ids = [row.id for row in connection.rows(of_token(), {"token": token})]
-    return len(write_in_pieces(write, ids).landed)
+    written = write_in_pieces(write, ids)
+    refusals.tell(Verb.RELEASE, {ids[place]: error for place, error in written.refused.items()})
+    return len(written.landed)

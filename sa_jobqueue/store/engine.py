@@ -5,37 +5,46 @@ Nothing here knows statements or jobs beyond their payload.
 
 from __future__ import annotations
 
+import math
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.pool import NullPool
 
 from sa_jobqueue.errors import ConfigurationError, PayloadError
+from sa_jobqueue.store.driver import connect
 from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from sqlalchemy import URL, Engine
 
+    from sa_jobqueue.store.driver import BoundedConnection
+
+#: How long, in seconds, a connect may take at most.
+LONGEST_CONNECT = 10
 _DECODE = JSONDecoder().raw_decode
 
 
-def runner_engine(url: URL, runner_id: str) -> Engine:
+def runner_engine(url: URL, runner_id: str, *, deadline: timedelta) -> Engine:
     """Connections for the loops alone: no pool, for each loop keeps one for as long as it lives.
 
-    The URL's query has the last word on all settings but the encoding. Raises ConfigurationError when its
+    No statement keeps a loop for longer than `deadline`: then its connection is closed and the statement fails as after
+    a lost answer. To connect may take as long, but no more than 10 s for each address of the server. The URL's query has the last word on all settings but the encoding. Raises ConfigurationError when its
     `prepare_threshold` is neither a number nor `none`.
     """
     arguments: dict[str, Any] = {
         "application_name": f"sa_jobqueue {runner_id}"[:63],
         # A network that swallows packets must not look like a patient server.
-        "connect_timeout": 10,
+        "connect_timeout": min(math.ceil(deadline.total_seconds()), LONGEST_CONNECT),
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,
         "tcp_user_timeout": 20000,
     }
-    return create_engine(
+    engine = create_engine(
         url,
         poolclass=NullPool,
         json_deserializer=_read_jsonb,
@@ -47,6 +56,14 @@ def runner_engine(url: URL, runner_id: str) -> Engine:
             "client_encoding": "utf8",
         },
     )
+
+    @event.listens_for(engine, "do_connect")
+    def bounded(
+        _dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]
+    ) -> BoundedConnection:
+        return connect(parameters, deadline=deadline)
+
+    return engine
 
 
 def _prepare_threshold(url: URL) -> dict[str, int | None]:

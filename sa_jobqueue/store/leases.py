@@ -18,6 +18,7 @@ from sa_jobqueue.store.own_connection import OwnConnection
 from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.pruning import PATIENCE, prune_batch
 from sa_jobqueue.store.reconcile import STATUSES, misses
+from sa_jobqueue.store.refusals import Refusals, unheard
 from sa_jobqueue.store.settling import settle_all
 from sa_jobqueue.store.trouble import passes_by_itself
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.records import Pruned, PrunePosition, Settled, Settlement
     from sa_jobqueue.states import JobStatus
+    from sa_jobqueue.store.refusals import Report
 
 
 class Store:
@@ -37,11 +39,13 @@ class Store:
 
     Holds one connection of `engine` (psycopg) from the first call on and belongs to one thread. Errors of the driver
     pass through as SQLAlchemy raises them; after one that broke the connection call `reset()`. `name` goes into
-    `leased_by` of the jobs that are claimed.
+    `leased_by` of the jobs that are claimed. `on_refused` hears of rows whose claim, release, renewal or rescue the
+    database refuses.
     """
 
-    def __init__(self, engine: Engine, *, name: str) -> None:
+    def __init__(self, engine: Engine, *, name: str, on_refused: Report = unheard) -> None:
         self._name = name
+        self._refusals = Refusals(on_refused)
         self._connection = OwnConnection(engine)
 
     def claim(
@@ -56,14 +60,14 @@ class Store:
 
         The answer goes by the order of `quotas`, then priority, due time, id. `token` must be fresh for every call,
         also after a call whose answer was lost: hand that one's token to `release_claim`. Jobs that the database lets
-        nobody claim are passed over, up to a hundred at the head of each queue; when nothing but these is there, its
-        error is raised.
+        nobody claim are passed over, up to a hundred at the head of each queue, and reported; its error is raised
+        where nothing else is there and no single row can be blamed.
         """
         wanted = {queue: quota for queue, quota in quotas.items() if quota > 0}
         if not wanted or not kinds:
             return []
         terms = {"token": token, "lease": lease, "runner": self._name}
-        rows = claim_rows(self._connection, wanted, kinds, terms)
+        rows = claim_rows(self._connection, wanted, kinds, terms, self._refusals)
         claimed = [ClaimedJob(row[0], token, *row[1:]) for row in rows]
         ranks = {queue: rank for rank, queue in enumerate(wanted)}
 
@@ -79,7 +83,7 @@ class Store:
         The claim may land after this call: repeat it until one lease after its connection was dropped. A job whose
         release the database refuses is left to its lease.
         """
-        return release_rows(self._connection, token)
+        return release_rows(self._connection, token, self._refusals)
 
     def renew(self, held: Sequence[tuple[int, UUID]], *, lease: timedelta) -> list[Renewed]:
         """Extend leases in one statement, answers in the order of `held`.
@@ -101,6 +105,7 @@ class Store:
         landed, refused = written.landed, list(written.refused.values())
         if refused and not landed and all(map(passes_by_itself, refused)):
             raise refused[0]  # it came at a bad time: the caller must not take it for a renewal
+        self._refusals.tell(Verb.RENEW, {held[place][0]: error for place, error in written.refused.items()})
         missed = [pair for place, pair in enumerate(held) if place not in landed]
         missing = misses(self._connection, missed, verb=Verb.RENEW) if missed else {}
         return [
@@ -146,7 +151,11 @@ class Store:
             }
             return map(tuple, self._connection.rows(rescue.rescue(), parameters))
 
-        landed = write_in_pieces(write, leases).landed
+        written = write_in_pieces(write, leases)
+        landed = written.landed
+        self._refusals.tell(
+            Verb.RESCUE, {leases[place][0].id: error for place, error in written.refused.items()}
+        )
         return [
             Rescued(
                 lease.id,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sa_jobqueue.queries import held
 from sa_jobqueue.records import Landing, Settled
-from sa_jobqueue.states import JobStatus, Verb
+from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,5 +55,11 @@ def _judge(key: Key, owner: _Owner | None, verb: Verb, *, again: bool) -> Settle
         return Settled(*key, Landing.EXPIRED if verb is Verb.COMPLETE and owner.past else Landing.BUSY)
     # done says that a completion landed, anything else that another verb did; a token tries one or the other.
     if again and owner.settled_token == token and (owner.status == JobStatus.DONE) == (verb is Verb.COMPLETE):
-        return Settled(*key, Landing.LANDED, STATUSES[owner.status])
+        return Settled(*key, Landing.LANDED, _reached(verb, STATUSES[owner.status]))
     return Settled(*key, Landing.LOST)
+
+
+def _reached(verb: Verb, status: JobStatus) -> JobStatus:
+    """The status that the write gave: that of the row, unless somebody has claimed, redriven or cancelled it since."""
+    targets = TRANSITIONS[verb].targets
+    return status if status in targets else targets[0]

@@ -76,8 +76,10 @@ class _Load:
         self.runs[ctx.id] += 1
         self.gate.wait(60)
 
-    def check(self) -> None:
-        """Every job is done with one run and one attempt that counts."""
+    def check(self, recorder: Recorder) -> None:
+        """Every job is done with one run, one attempt that counts and one word about its completion."""
+        completed = Counter(it.job_id for it in recorder.of(JobSettled) if it.verb == "complete")
+        assert completed == dict.fromkeys(self.ids, 1)
         with self._engine.connect() as connection:
             query = text("SELECT status, attempts - returned, count(*) FROM jobqueue_jobs GROUP BY 1, 2")
             assert [tuple(row) for row in connection.execute(query)] == [("done", 1, len(self.ids))]
@@ -120,7 +122,7 @@ def test_all_backends_are_terminated(own_engine: Engine, own_server: PostgresSer
         ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'sa_jobqueue %'"
         with own_engine.begin() as connection:
             assert connection.execute(text(ours)).scalars().all() == [True] * 4
-    load.check()
+    load.check(recorder)
     _check_loops(recorder)
 
 
@@ -129,7 +131,7 @@ def test_the_server_restarts(own_engine: Engine, own_server: PostgresServer, mod
     """Shut down in order or crashed: what was committed is there, and what was not is done again."""
     with _under_load(own_engine, own_server) as (load, recorder):
         own_server.restart(mode)
-    load.check()
+    load.check(recorder)
     _check_loops(recorder)
 
 

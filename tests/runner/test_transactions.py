@@ -107,3 +107,33 @@ def test_long_handlers_and_a_locked_table(engine: Engine, strict_url: str) -> No
     assert sampler.most_sessions == 4
     assert runs == dict.fromkeys(ids, 1)
     assert {(row(engine, job).status, row(engine, job).attempts) for job in ids} == {("done", 1)}
+
+
+def test_a_server_that_ends_idle_sessions(engine: Engine, strict_url: str, database_url: str) -> None:
+    """Each loop finds its connection gone, makes another one and goes on: every job runs once."""
+    jobs, runs = Registry(), Counter[int]()
+
+    @jobs.handler("work")
+    def work(ctx: JobContext) -> None:
+        runs[ctx.id] += 1
+
+    role = make_url(strict_url).username
+    ended = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'sa_jobqueue %' AND usename = :role"
+    )
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER ROLE {role} SET idle_session_timeout = '300ms'"))
+    ids = []
+    with (
+        running(
+            jobs, strict_url, lease=timedelta(seconds=30), poll_interval=timedelta(seconds=2)
+        ) as recorder,
+        engine.connect().execution_options(isolation_level="AUTOCOMMIT") as watcher,
+    ):
+        for round_ in range(1, 3):
+            with engine.begin() as connection:
+                ids += [add(connection, "work") for _ in range(3)]
+            recorder.wait_for(JobSettled, count=3 * round_)
+            wait_until(lambda: watcher.scalar(ended, {"role": role}) == 0, what="no session of the runner")
+    assert runs == dict.fromkeys(ids, 1)
+    assert {(row(engine, job).status, row(engine, job).attempts) for job in ids} == {("done", 1)}

@@ -9,14 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine, func, select, text
-from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.statements import claim
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
-from sa_jobqueue.store.trouble import nothing_landed
 from tests.support.jobs import MINUTE, add_job, keyed, read_job, refuse, server_time
 
 HOUR = timedelta(hours=1)
@@ -241,16 +239,6 @@ def test_a_row_that_nobody_can_claim_is_passed_over(engine: Engine, store: Store
     assert {job.token for job in claimed} == {read_job(engine, ids[1]).lease_token} == {token}
     assert (read_job(engine, ids[0]).status, read_job(engine, ids[0]).attempts) == ("ready", 0)
     assert claim_ids(store, {"default": 9}) == ids[4:]
-
-
-def test_when_nothing_can_be_claimed_the_reason_is_told(engine: Engine, store: Store) -> None:
-    """A queue that stands still for a row's sake must not look empty: the database's own error is raised."""
-    job_id = add_job(engine)
-    refuse(engine, job_id, "RAISE 'no' USING ERRCODE = 'JQ001'")
-    with pytest.raises(DBAPIError, match="no") as caught:
-        claim_ids(store, {"default": 3})
-    assert nothing_landed(caught.value)
-    assert read_job(engine, job_id).status == "ready"
 
 
 def test_what_was_claimed_around_a_row_is_answered_whatever_comes_then(engine: Engine, store: Store) -> None:

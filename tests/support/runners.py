@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy import URL, Connection, Engine, select, text
 
 from sa_jobqueue.events import Event
 from sa_jobqueue.models import jobs
@@ -65,7 +65,7 @@ def settings(**changes: Any) -> RunnerSettings:
 
 
 @contextmanager
-def running(registry: Registry, url: str, **changes: Any) -> Iterator[Recorder]:
+def running(registry: Registry, url: str | URL, **changes: Any) -> Iterator[Recorder]:
     """A runner in this process for the time of the block."""
     recorder = Recorder()
     with Runner(registry, url, settings(**changes), subscribers=[recorder]):

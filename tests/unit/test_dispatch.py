@@ -34,10 +34,16 @@ UNREACHABLE = OperationalError(None, None, Exception("connection refused"))  # t
 
 
 class _RefusedError(Exception):
-    sqlstate = "57014"
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
 
 
-REFUSED = OperationalError("UPDATE ...", {}, _RefusedError())
+def _refused(sqlstate: str) -> OperationalError:
+    return OperationalError("UPDATE ...", {}, _RefusedError(sqlstate))
+
+
+REFUSED = _refused("57014")
 
 
 def _state(*, queues: dict[str, int] | None = None, **changes: Any) -> Dispatch:
@@ -256,6 +262,17 @@ def test_a_burst_ends_only_when_nothing_is_left() -> None:
     answered, _ = _after(lost, Released(claim.token))
     assert Drained() in _after(answered, nothing)[1]
     assert Drained() not in _after(_state(queues={"a": 1, "b": 1}), nothing)[1]
+
+
+def test_a_burst_that_may_claim_nothing_ends_with_the_reason() -> None:
+    """What the server refuses for good will not pass by waiting; an outage or a deadlock does."""
+    forbidden, deadlock = _refused("42501"), _refused("40P01")
+    state, (claim,) = _after(_state(burst=True))
+    assert Drained(forbidden) in _after(state, Failed(claim, forbidden, 0.1))[1]
+    for error in (deadlock, UNREACHABLE, BROKEN):
+        assert not [it for it in _after(state, Failed(claim, error, 0.1))[1] if isinstance(it, Drained)]
+    patient, (claim,) = _after(_state())
+    assert Drained(forbidden) not in _after(patient, Failed(claim, forbidden, 0.1))[1]
 
 
 def test_a_burst_looks_again_soon_while_its_jobs_are_in_work() -> None:

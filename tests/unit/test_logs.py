@@ -198,6 +198,11 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "job 17 document.embed rescued: its runner let its lease pass at attempt 2; now dead",
     ),
     (
+        ev.RowRefused(runner_id="r", job_id=17, verb=Verb.CLAIM, fault="DatabaseError, SQLSTATE JQ001"),
+        "WARNING",
+        "job 17: the database refuses its claim (DatabaseError, SQLSTATE JQ001), other jobs go on",
+    ),
+    (
         ev.UnknownKinds(
             runner_id="r", kinds={"b": 3, "emebd": 1}, nearest={"emebd": ("embed", "embeds"), "b": ()}
         ),

@@ -95,3 +95,11 @@ def test_a_queue_may_be_a_number_or_settings() -> None:
 def test_a_renewal_is_due_every_third_of_a_lease() -> None:
     """Two renewals in a row may fail before a lease ends."""
     assert RunnerSettings(lease=timedelta(minutes=2)).renewal_interval == timedelta(seconds=40)
+
+
+@pytest.mark.parametrize(
+    ("lease", "deadline"), [(0.3, 5), (15, 5), (30, 10), (120, 40), (180, 60), (86_400, 60)]
+)
+def test_a_statement_has_a_third_of_the_lease(lease: float, deadline: float) -> None:
+    """But no less than a server may stall, and no more than a loop may be idle."""
+    assert RunnerSettings(lease=timedelta(seconds=lease)).statement_deadline == timedelta(seconds=deadline)
