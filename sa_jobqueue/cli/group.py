@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import platform
 import sys
 import traceback
@@ -12,7 +13,9 @@ import click
 import sqlalchemy
 
 from sa_jobqueue.cli.exits import EXIT_CODES
+from sa_jobqueue.cli.jobs import jobs
 from sa_jobqueue.cli.run import run
+from sa_jobqueue.cli.stats import stats
 from sa_jobqueue.database import hide_passwords
 
 
@@ -42,11 +45,17 @@ def cli() -> None:
     """Jobs in PostgreSQL, as part of your SQLAlchemy application."""
 
 
-cli.add_command(run)
+for command in (run, jobs, stats):
+    cli.add_command(command)
 
 
 def main() -> NoReturn:
     """The command `sa-jobqueue`. Always ends the process, with one of the documented exit codes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal in Latin-1 gets the rest of the text all the same
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli()
     except Exception:  # shown as Python would, but for passwords

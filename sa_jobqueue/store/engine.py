@@ -1,4 +1,4 @@
-"""The runner's own connections: how they are made, and how they read what the server sends.
+"""The runner's and the command line's own connections: how they are made, and how they read what the server sends.
 
 Nothing here knows statements or jobs beyond their payload.
 """
@@ -21,7 +21,7 @@ _DECODE = JSONDecoder().raw_decode
 
 
 def runner_engine(url: URL, runner_id: str) -> Engine:
-    """Connections for the loops alone: no pool, for each loop keeps one for as long as it lives.
+    """Connections without a pool, for each loop or command keeps one for as long as it lives.
 
     The URL's query has the last word on all settings but the encoding. Raises ConfigurationError when its
     `prepare_threshold` is neither a number nor `none`.

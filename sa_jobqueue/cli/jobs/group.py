@@ -1,0 +1,23 @@
+"""The group `jobs` and its commands."""
+
+from __future__ import annotations
+
+import click
+
+from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES
+from sa_jobqueue.cli.jobs.listing import list_jobs
+from sa_jobqueue.cli.jobs.showing import show
+
+
+@click.group(epilog=OPERATOR_EXIT_CODES)
+def jobs() -> None:
+    """Look at jobs and act on them.
+
+    \b
+      sa-jobqueue jobs list --status dead
+      sa-jobqueue jobs show 7
+    """
+
+
+for command in (list_jobs, show):
+    jobs.add_command(command)
