@@ -194,6 +194,29 @@ class Rescued:
 
 
 @dataclass(frozen=True, slots=True)
+class PrunePosition:
+    """Where in the order of finish the next batch begins: with what finished then, or right behind the job `id`."""
+
+    finished_at: datetime
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """One batch of a prune: `count` jobs were deleted.
+
+    `refused` counts those that the database keeps, `fault` tells why of the first of them. `more` says that the batch
+    was full: go on from `position`, so that what was refused or locked is not tried again in every batch.
+    """
+
+    count: int
+    refused: int = 0
+    fault: str | None = None
+    more: bool = False
+    position: PrunePosition | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerCall:
     """A call of a registered handler, not yet enqueued: `handler.call(...)` makes it, `enqueue()` takes it.
 

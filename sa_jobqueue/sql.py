@@ -54,7 +54,7 @@ def moment() -> ColumnElement[Any]:
 
 
 def readable(time: ColumnElement[Any]) -> ColumnElement[Any]:
-    """A time that no driver stumbles over, for a column that is never NULL: one odd row would cost the whole answer."""
+    """A time that no driver stumbles over: one odd row would cost the whole answer."""
     earliest, latest = (cast(word(text), DateTime(timezone=True)) for text in (_EARLIEST, _LATEST))
     return func.greatest(func.least(time, latest), earliest)
 
@@ -62,6 +62,12 @@ def readable(time: ColumnElement[Any]) -> ColumnElement[Any]:
 def interval(name: str) -> ColumnElement[Any]:
     """One duration as a parameter."""
     return cast(bindparam(name, type_=INTERVAL), INTERVAL)
+
+
+def instant(name: str) -> ColumnElement[Any]:
+    """One time as a parameter; NULL is before all times."""
+    kind = DateTime(timezone=True)
+    return func.coalesce(cast(bindparam(name, type_=kind), kind), cast(word("-infinity"), kind))
 
 
 def array(name: str, item: type[TypeEngine[Any]] | TypeEngine[Any]) -> ColumnElement[Any]:

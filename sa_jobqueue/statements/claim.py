@@ -133,6 +133,7 @@ def _take(ids: SelectBase) -> Update:
             jobs.c.attempts,
             jobs.c.returned,
             jobs.c.max_attempts,
+            # An odd row must not cost every job of the claim an attempt.
             readable(jobs.c.run_at).label("run_at"),
             readable(jobs.c.created_at).label("created_at"),
             jobs.c.idempotency_key,

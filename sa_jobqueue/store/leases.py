@@ -1,4 +1,4 @@
-"""The store as a runner sees it: claim, renew, settle, rescue, on one connection of its own.
+"""The store as a runner sees it: claim, renew, settle, rescue, prune, on one connection of its own.
 
 What columns these words write stands in `statements`; when to call them is the runner's business.
 """
@@ -14,6 +14,7 @@ from sa_jobqueue.states import Verb
 from sa_jobqueue.store.claiming import claim_rows, release_rows
 from sa_jobqueue.store.own_connection import OwnConnection
 from sa_jobqueue.store.pieces import write_in_pieces
+from sa_jobqueue.store.pruning import PATIENCE, prune_batch
 from sa_jobqueue.store.reconcile import STATUSES, misses
 from sa_jobqueue.store.schema import require
 from sa_jobqueue.store.settling import settle_all
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from sa_jobqueue.records import Settled, Settlement
+    from sa_jobqueue.records import Pruned, PrunePosition, Settled, Settlement
+    from sa_jobqueue.states import JobStatus
 
 
 class Store:
@@ -156,6 +158,18 @@ class Store:
             for place, (lease, _) in enumerate(leases)
             if place in landed
         ]
+
+    def prune(
+        self, *, status: JobStatus, age: timedelta, limit: int, position: PrunePosition | None = None
+    ) -> Pruned:
+        """Delete one batch of jobs of a terminal status that finished longer than `age` ago, the oldest first.
+
+        Skips what is locked, counts what the database refuses to delete, and goes on from the last answer's `position`.
+        Waits for nobody for longer than half a second.
+        """
+        return prune_batch(
+            self._connection.rows, status=status, age=age, limit=limit, position=position, patience=PATIENCE
+        )
 
     def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
         """Kinds other than these among the first `limit` due jobs of each queue: how many of each."""

@@ -32,7 +32,8 @@ FILL_FUTURE = """
 """
 FILL_FINISHED = """
     INSERT INTO jobqueue_jobs (kind, queue, priority, status, run_at, attempts, finished_at)
-    SELECT 'test', 'q' || mod(i, 5), mod(i, 10), %s, now() - interval '1 hour', 1, now() - interval '1 hour'
+    SELECT 'test', 'q' || mod(i, 5), mod(i, 10), %s, now() - interval '1 hour', 1,
+        now() - make_interval(hours => %s) + make_interval(secs => i)
     FROM generate_series(1, %s) AS i
 """
 FILL_RUNNING = """
@@ -140,8 +141,9 @@ def loaded(request: pytest.FixtureRequest) -> Table:
 def _load(url: str) -> None:
     with connect(url) as connection:
         connection.execute(NO_AUTOVACUUM)
-        connection.execute(FILL_FINISHED, ["done", DONE])
-        connection.execute(FILL_FINISHED, ["dead", DEAD])
+        # One finished each second: the done ones from five days ago on, the dead ones a year before them.
+        connection.execute(FILL_FINISHED, ["done", 5 * 24, DONE])
+        connection.execute(FILL_FINISHED, ["dead", 370 * 24, DEAD])
         connection.execute(FILL_FUTURE, [FUTURE])
         connection.execute(FILL_RUNNING, [TOKEN, RUNNING])
         connection.execute(FILL_READY, [READY])
