@@ -232,9 +232,14 @@ class HandlerCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Redriven:
-    """What became of one job that a person sent back to ready; `reason` tells why it was left where it was."""
+class OperatorResult:
+    """What became of one job that a person cancelled, redrove or rescheduled; true once the transaction has committed.
+
+    `status` is the job's status after the call, None when there is no such job. `reason` tells why a job was left as it
+    is; of a running job, whose cancellation can only be asked for, that it was.
+    """
 
     id: int
     landed: bool
+    status: JobStatus | None
     reason: str | None = None

@@ -28,12 +28,13 @@ _ARGUMENTS = {
 }
 _REDRIVEN = "a dead or cancelled job is redriven: sa_jobqueue.admin.redrive(session, [id])"
 _SETTLED = f"a running job is settled by what its handler returns or raises, {_REDRIVEN}"
-_LATER = "a later release brings the call for that"
+_RESCHEDULED = "a ready job is rescheduled: sa_jobqueue.admin.reschedule(session, [id], ...)"
+_CANCELLED = "one that must not run is cancelled: sa_jobqueue.admin.cancel(session, [id])"
 _VERBS = {
-    "run_at": f"a ready job is rescheduled, and {_LATER}",
-    "priority": f"a ready job is rescheduled, and {_LATER}",
-    "status": f"{_SETTLED}; one that must not run is cancelled, and {_LATER}",
-    "cancel_requested_at": f"a job that must not run is cancelled, and {_LATER}",
+    "run_at": _RESCHEDULED,
+    "priority": _RESCHEDULED,
+    "status": f"{_SETTLED}, {_CANCELLED}",
+    "cancel_requested_at": _CANCELLED,
     "attempts": f"{_REDRIVEN}, which gives it a new budget",
     "returned": f"{_REDRIVEN}, which gives it a new budget",
     "max_attempts": f"{_REDRIVEN}, which gives it a new budget",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.entry import arguments
+from sa_jobqueue import arguments
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.models import Job, jobs
 from sa_jobqueue.payloads import check_key, encode, fix, resolve

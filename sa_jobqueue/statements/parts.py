@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Uuid,
     and_,
+    any_,
     case,
     column,
     func,
@@ -26,7 +27,7 @@ from sa_jobqueue.states import JobStatus, Verb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import CTE, ColumnElement, FromClause
+    from sqlalchemy import CTE, ColumnElement, FromClause, Select, Update
     from sqlalchemy.types import TypeEngine
 
     Values = dict[str, Any]
@@ -69,6 +70,31 @@ def held(
         .cte("held")
         .prefix_with("MATERIALIZED")
     )
+
+
+def named(*more: Callable[[FromClause], ColumnElement[Any]]) -> CTE:
+    """The rows of `ids`, locked in id order, with their status, for the verbs of people.
+
+    A row that is locked elsewhere is waited for: what a person asks for is not silently left out. The status is the one
+    that the wait ended in.
+    """
+    job = jobs.alias("job")
+    return (
+        select(job.c.id, job.c.status, *(column(job) for column in more))
+        .where(job.c.id == any_(keys("ids", BigInteger)))
+        .order_by(job.c.id)
+        .with_for_update(key_share=True, of=job)
+        .cte("named")
+        .prefix_with("MATERIALIZED")
+    )
+
+
+def outcomes(rows: CTE, changes: Update, *more: ColumnElement[Any]) -> Select[Any]:
+    """For every row of `named()` its status before, and the one after where `changes` touched it, else NULL."""
+    changed = changes.where(jobs.c.id == rows.c.id).returning(jobs.c.id, jobs.c.status).cte("changed")
+    return select(
+        rows.c.id, rows.c.status.label("before"), changed.c.status.label("after"), *more
+    ).select_from(rows.outerjoin(changed, changed.c.id == rows.c.id))
 
 
 def lease_ended() -> Values:

@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Text, any_, bindparam, case, cast, false, func, null, select, update
+from sqlalchemy import BigInteger, Text, and_, bindparam, case, cast, func, not_, null, update
 
 from sa_jobqueue.models import jobs, schema_in_use
-from sa_jobqueue.sql import array, moment, status, word
+from sa_jobqueue.sql import moment, status, word
+from sa_jobqueue.statements.parts import named, outcomes
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 
 if TYPE_CHECKING:
-    from sqlalchemy import Executable, Update
+    from collections.abc import Callable
+
+    from sqlalchemy import ColumnElement, FromClause, Select, Update
+
+_SOURCES = [status(source) for source in TRANSITIONS[Verb.REDRIVE].sources]
 
 
 @cache
-def candidates() -> Executable:
-    """Locks the rows of `ids` in id order and tells their status and whether they have a key to take again."""
-    schema_in_use()
-    gone = (jobs.c.key_scope == word("unfinished")) & jobs.c.unique_key.is_(None)
-    return (
-        select(jobs.c.id, jobs.c.status, func.coalesce(gone, false()).label("needs_key"))
-        .where(jobs.c.id == any_(array("ids", BigInteger)))
-        .order_by(jobs.c.id)
-        .with_for_update(key_share=True)
-    )
-
-
-@cache
-def redrive() -> Update:
-    """Dead or cancelled to ready, for `ids`. A key that somebody holds by now raises a unique violation.
+def redrive() -> Select[tuple[int, str, str | None, str]]:
+    """Dead or cancelled to ready, but for jobs that must take their key again. Parameter: `ids`; tells their keys too.
 
     Due no earlier than now: old jobs queue up behind the ones that are waiting, and a later time of its own is kept.
     """
     schema_in_use()
+    return _redrive(not_)
+
+
+@cache
+def redrive_keyed() -> Select[tuple[int, str, str | None, str]]:
+    """The same for a job that takes its key again: a unique violation when another job holds it by now."""
+    schema_in_use()
+    return _redrive(lambda takes_key: takes_key)
+
+
+def _redrive(guard: Callable[[ColumnElement[bool]], ColumnElement[bool]]) -> Select[Any]:
+    rows = named(_takes_key, lambda job: job.c.idempotency_key)
     past = jobs.c.expires_at <= moment()
-    return (
+    changes = (
         update(jobs)
-        .where(
-            jobs.c.id == any_(array("ids", BigInteger)),
-            jobs.c.status.in_([status(source) for source in TRANSITIONS[Verb.REDRIVE].sources]),
-        )
+        .where(rows.c.status.in_(_SOURCES), guard(rows.c.takes_key))
         .values(
             status=status(JobStatus.READY),
             returned=jobs.c.attempts,
@@ -55,21 +56,27 @@ def redrive() -> Update:
             ),
             updated_at=moment(),
         )
-        .returning(jobs.c.id)
     )
+    return outcomes(rows, changes, rows.c.idempotency_key)
+
+
+def _takes_key(job: FromClause) -> ColumnElement[Any]:
+    scope = func.coalesce(job.c.key_scope, word(""))
+    return and_(scope == word("unfinished"), job.c.unique_key.is_(None)).label("takes_key")
 
 
 @cache
 def key_is_held() -> Update:
-    """Writes down on the job `id` which job holds its key; no row when nobody does any more."""
+    """Writes down on the job `held_back` which job holds its key; no row when nobody does any more."""
     schema_in_use()
     holder = jobs.alias("holder")
     return (
         update(jobs)
         .where(
             jobs.c.id == cast(bindparam("held_back", type_=BigInteger), BigInteger),
+            jobs.c.status.in_(_SOURCES),
             holder.c.unique_key == jobs.c.idempotency_key,
         )
         .values(reason=word("key held by job ") + cast(holder.c.id, Text), updated_at=moment())
-        .returning(jobs.c.reason)
+        .returning(jobs.c.status, jobs.c.reason)
     )

@@ -25,8 +25,12 @@ def stored(session: Session) -> Job:
 @pytest.mark.parametrize(
     ("attribute", "value", "says"),
     [
-        ("status", "done", "settled by what its handler returns.*cancelled"),
-        ("run_at", None, "rescheduled, and a later release brings the call"),
+        (
+            "status",
+            "done",
+            r"settled by what its handler returns.*sa_jobqueue\.admin\.cancel\(session, \[id\]\)",
+        ),
+        ("run_at", None, r"rescheduled: sa_jobqueue\.admin\.reschedule\(session, \[id\], "),
         ("priority", 0, "rescheduled"),
         ("max_attempts", 99, r"sa_jobqueue\.admin\.redrive\(session, \[id\]\)"),
         ("payload", {}, "enqueue another"),
@@ -89,7 +93,7 @@ def test_deleting_a_job_is_refused_and_can_be_taken_back(
     session.add(Document(title="a"))
     with pytest.raises(
         UnfencedWriteError,
-        match=r"can't be deleted.*cancelled.*pruned.*later release.*session\.expunge\(job\)",
+        match=r"can't be deleted.*admin\.cancel.*pruned.*later release.*session\.expunge\(job\)",
     ):
         session.flush()
     session.expunge(stored)

@@ -18,7 +18,7 @@ from tests.support.databases import fresh_database
 
 TOKEN = UUID("11111111-1111-4111-8111-111111111111")
 QUEUES = 5
-READY, DONE, DEAD, FUTURE, RUNNING = 100, 300_000, 20_000, 50_000, 5_000
+READY, DONE, DEAD, FUTURE, RUNNING, KEYED = 100, 300_000, 20_000, 50_000, 5_000, 10_000
 
 NO_AUTOVACUUM = "ALTER TABLE jobqueue_jobs SET (autovacuum_enabled = false)"
 FILL_READY = """
@@ -40,6 +40,15 @@ FILL_RUNNING = """
     INSERT INTO jobqueue_jobs (kind, queue, status, attempts, lease_token, lease_until, leased_by)
     SELECT 'test', 'q' || mod(i, 5), 'running', 1, %s, now() + interval '1 day', 'runner'
     FROM generate_series(1, %s) AS i
+"""
+# Dead jobs whose key is free again, and as many ready ones that hold keys of their own.
+FILL_KEYED = """
+    INSERT INTO jobqueue_jobs
+        (kind, queue, status, run_at, attempts, finished_at, idempotency_key, key_scope, unique_key)
+    SELECT 'test', 'keyed', CASE WHEN held THEN 'ready' ELSE 'dead' END, now() + interval '1 day', 1,
+        CASE WHEN NOT held THEN now() - interval '1 hour' END, 'key ' || held || i, 'unfinished',
+        CASE WHEN held THEN 'key ' || held || i END
+    FROM generate_series(1, %s) AS i, (VALUES (true), (false)) AS key (held)
 """
 
 
@@ -75,12 +84,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A database to plan on. `running` are ids that TOKEN holds, `dead` and `ready` ids of dead and of due jobs."""
+    """A database to plan on, with ids of some jobs: those that TOKEN holds, due ones, dead ones, dead ones with a key."""
 
     url: str
     ready: list[int]
     running: list[int]
     dead: list[int]
+    keyed: list[int]
 
     def explain(self, statement: ClauseElement, parameters: dict[str, Any]) -> Plan:
         """Run the statement once under a generic plan, in a transaction that is rolled back."""
@@ -145,6 +155,7 @@ def _load(url: str) -> None:
         connection.execute(FILL_FINISHED, ["done", 5 * 24, DONE])
         connection.execute(FILL_FINISHED, ["dead", 370 * 24, DEAD])
         connection.execute(FILL_FUTURE, [FUTURE])
+        connection.execute(FILL_KEYED, [KEYED])
         connection.execute(FILL_RUNNING, [TOKEN, RUNNING])
         connection.execute(FILL_READY, [READY])
 
@@ -152,8 +163,14 @@ def _load(url: str) -> None:
 def _table(url: str) -> Table:
     with connect(url) as connection:
 
-        def newest(status: str) -> list[int]:
-            query = "SELECT id FROM jobqueue_jobs WHERE status = %s AND run_at <= now() ORDER BY id DESC LIMIT 100"
-            return [row[0] for row in connection.execute(query, [status])]
+        def newest(condition: str) -> list[int]:
+            query = f"SELECT id FROM jobqueue_jobs WHERE {condition} ORDER BY id DESC LIMIT 100"
+            return [row[0] for row in connection.execute(query.encode())]
 
-        return Table(url, ready=newest("ready"), running=newest("running"), dead=newest("dead"))
+        return Table(
+            url,
+            ready=newest("status = 'ready' AND run_at <= now()"),
+            running=newest("status = 'running'"),
+            dead=newest("status = 'dead' AND idempotency_key IS NULL"),
+            keyed=newest("status = 'dead' AND idempotency_key IS NOT NULL"),
+        )

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from sa_jobqueue.queries import expired, held, unknown, unserved
-from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
+from sa_jobqueue.statements import cancel, claim, redrive, renew, reschedule, rescue, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
 from tests.plans.conftest import QUEUES, TOKEN, Plan, Table
@@ -153,14 +153,34 @@ def test_a_lost_claim_is_found_among_the_running(loaded: Table) -> None:
         assert plan.indexes <= {PRIMARY, RUNNING_INDEX}
 
 
-def test_redrive_goes_by_the_primary_key(loaded: Table) -> None:
+@pytest.mark.parametrize(
+    ("statement", "rows", "given"),
+    [
+        (cancel.cancel, "ready", {}),
+        (cancel.cancel, "running", {}),
+        (redrive.redrive, "dead", {}),
+        (redrive.redrive_keyed, "keyed", {}),
+        (reschedule.reschedule, "ready", {"run_at": None, "delay": MINUTE, "priority": 0}),
+    ],
+)
+def test_a_persons_verb_goes_by_the_primary_key(
+    loaded: Table, statement: Any, rows: str, given: dict[str, Any]
+) -> None:
     """A person's verb may take a while, but not the time to read the history."""
-    for statement in (redrive.candidates(), redrive.redrive()):
-        plan = loaded.explain(statement, {"ids": loaded.dead})
-        assert plan.scanned == []
-        assert plan.indexes == {PRIMARY}
-        assert plan.root["Actual Rows"] == 100
-    assert loaded.explain(redrive.key_is_held(), {"held_back": loaded.dead[0]}).scanned == []
+    ids = getattr(loaded, rows)
+    plan = loaded.explain(statement(), {"ids": ids, **given})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    (change,) = [node for node in plan.nodes if node["Node Type"] == "ModifyTable"]
+    assert change["Actual Rows"] == len(ids) == 100
+    assert plan.buffers < 100 * 100
+
+
+def test_the_holder_of_a_key_is_found_by_the_key(loaded: Table) -> None:
+    """Which job holds the key is asked for once per job that stays."""
+    plan = loaded.explain(redrive.key_is_held(), {"held_back": loaded.keyed[0]})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY, "jobqueue_jobs_unique_key_idx"}
 
 
 def test_claims_stay_fast_on_a_loaded_table(analysed: Table, small: Table) -> None:

@@ -14,9 +14,9 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
-from sa_jobqueue.admin import redrive
+from sa_jobqueue.admin import OperatorResult, redrive
 from sa_jobqueue.models import Job, jobs
-from sa_jobqueue.records import Redriven
+from sa_jobqueue.states import JobStatus
 from tests.support.jobs import add_job, insert_job, keyed, read_job
 from tests.support.waiting import wait_until
 
@@ -31,7 +31,15 @@ def add_dead(engine: Engine, **columns: Any) -> int:
     return add_job(engine, **{**finished, **columns})
 
 
-def redrive_and_commit(engine: Engine, ids: list[int]) -> list[Redriven]:
+def went(job_id: int) -> OperatorResult:
+    return OperatorResult(job_id, landed=True, status=JobStatus.READY)
+
+
+def stayed(job_id: int, reason: str, status: JobStatus = JobStatus.DEAD) -> OperatorResult:
+    return OperatorResult(job_id, landed=False, status=status, reason=reason)
+
+
+def redrive_and_commit(engine: Engine, ids: list[int]) -> list[OperatorResult]:
     with engine.begin() as connection:
         return redrive(connection, ids)
 
@@ -57,7 +65,7 @@ def test_a_dead_job_gets_a_new_budget(engine: Engine) -> None:
         engine, returned=1, max_attempts=4, run_at=func.now() - HOUR, last_error="boom", errors=errors
     )
     before = read_job(engine, job_id)
-    assert redrive_and_commit(engine, [job_id]) == [Redriven(job_id, landed=True)]
+    assert redrive_and_commit(engine, [job_id]) == [went(job_id)]
     after = read_job(engine, job_id)
     assert (after.status, after.attempts, after.returned) == ("ready", 5, 5)
     assert (after.reason, after.finished_at, after.run_at) == (None, None, after.updated_at)
@@ -96,7 +104,7 @@ def test_other_jobs_stay(engine: Engine, status: str) -> None:
     job_id = add_job(engine, status=status, **columns)
     before = read_job(engine, job_id)
     reason = f"the job is {status}, neither dead nor cancelled"
-    assert redrive_and_commit(engine, [job_id]) == [Redriven(job_id, landed=False, reason=reason)]
+    assert redrive_and_commit(engine, [job_id]) == [stayed(job_id, reason, JobStatus(status))]
     assert read_job(engine, job_id) == before
 
 
@@ -105,9 +113,9 @@ def test_answers_in_the_order_asked(engine: Engine) -> None:
     first, second = add_dead(engine), add_dead(engine)
     answers = redrive_and_commit(engine, [second, 10**9, first, second])
     assert answers == [
-        Redriven(second, landed=True),
-        Redriven(10**9, landed=False, reason="no such job"),
-        Redriven(first, landed=True),
+        went(second),
+        OperatorResult(10**9, landed=False, status=None, reason="no such job"),
+        went(first),
     ]
     assert redrive_and_commit(engine, []) == []
 
@@ -141,8 +149,8 @@ def test_two_jobs_of_one_key(engine: Engine) -> None:
     first, second = (add_dead(engine, **keyed("key", held=False)) for _ in range(2))
     answers = redrive_and_commit(engine, [second, first])
     assert answers == [
-        Redriven(second, landed=True),
-        Redriven(first, landed=False, reason=f"key held by job {second}"),
+        went(second),
+        stayed(first, f"key held by job {second}"),
     ]
 
 
@@ -157,20 +165,19 @@ def test_a_key_that_is_being_taken(engine: Engine, *, commit: bool) -> None:
         wait_for_a_lock(engine)
         transaction.commit() if commit else transaction.rollback()
         thread.join()
-    reason = f"key held by job {holder}" if commit else None
-    assert answers == [[Redriven(job_id, landed=not commit, reason=reason)]]
+    assert answers == [[stayed(job_id, f"key held by job {holder}") if commit else went(job_id)]]
 
 
 def test_two_redrives_at_once(engine: Engine) -> None:
     """The second of two people waits for the first one's commit and then does nothing."""
     job_id = add_dead(engine)
     with engine.begin() as first:
-        assert redrive(first, [job_id]) == [Redriven(job_id, landed=True)]
+        assert redrive(first, [job_id]) == [went(job_id)]
         thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
         wait_for_a_lock(engine)
     thread.join()
     reason = "the job is ready, neither dead nor cancelled"
-    assert answers == [[Redriven(job_id, landed=False, reason=reason)]]
+    assert answers == [[stayed(job_id, reason, JobStatus.READY)]]
 
 
 def test_the_caller_decides(engine: Engine) -> None:
@@ -203,8 +210,8 @@ def test_on_an_autocommit_connection(engine: Engine) -> None:
     holder = add_job(engine, **keyed("b"))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         assert redrive(connection, [free, blocked]) == [
-            Redriven(free, landed=True),
-            Redriven(blocked, landed=False, reason=f"key held by job {holder}"),
+            went(free),
+            stayed(blocked, f"key held by job {holder}"),
         ]
 
 
@@ -225,7 +232,7 @@ def test_from_async_code(engine: Engine, driver: str, level: str) -> None:
     free, blocked = (add_dead(engine, **keyed(key, held=False)) for key in ("a", "b"))
     holder = add_job(engine, **keyed("b"))
 
-    async def call() -> list[Redriven]:
+    async def call() -> list[OperatorResult]:
         url = engine.url.set(drivername=f"postgresql+{driver}")
         async_engine = create_async_engine(url, isolation_level=level)
         async with async_engine.begin() as connection:

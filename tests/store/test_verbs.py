@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, func
 
-from sa_jobqueue.admin import redrive
+from sa_jobqueue import admin
 from sa_jobqueue.records import ExpiredLease, Landing, Settlement
 from sa_jobqueue.states import TERMINAL, TRANSITIONS, Guard, JobStatus, Verb
 from sa_jobqueue.store.leases import Store
@@ -40,8 +40,13 @@ LANDS: list[tuple[str, str, dict[str, Any], str]] = [
     ("rescue", "running", {}, "ready"),
     ("rescue", "running", EXHAUSTED, "dead"),
     ("rescue", "running", EXHAUSTED | REQUESTED, "cancelled"),
+    ("cancel", "ready", {}, "cancelled"),
+    ("cancel", "running", {}, "running"),
+    ("cancel", "running", REQUESTED, "running"),
     ("redrive", "dead", {}, "ready"),
     ("redrive", "cancelled", {}, "ready"),
+    ("redrive", "cancelled", REQUESTED, "ready"),
+    ("reschedule", "ready", {}, "ready"),
 ]
 HANDLED_HERE = sorted({verb for verb, *_ in LANDS})
 NOTHING = [
@@ -86,9 +91,12 @@ def rescue(engine: Engine, store: Store, job_id: int, token: UUID) -> bool:
     return bool(store.rescue([(lease, NONE)], margin=-timedelta(days=1)))
 
 
-def send_back(engine: Engine, store: Store, job_id: int, token: UUID) -> bool:
-    with engine.begin() as connection:
-        return redrive(connection, [job_id])[0].landed
+def by_a_person(verb: Callable[..., list[admin.OperatorResult]], **given: Any) -> Apply:
+    def act(engine: Engine, store: Store, job_id: int, token: UUID) -> bool:
+        with engine.begin() as connection:
+            return verb(connection, [job_id], **given)[0].landed
+
+    return act
 
 
 def settling(verb: Verb) -> Apply:
@@ -98,8 +106,14 @@ def settling(verb: Verb) -> Apply:
     return settle
 
 
-APPLY: dict[str, Apply] = {"claim": claim, "renew": renew, "rescue": rescue, "redrive": send_back} | {
-    verb: settling(Verb(verb)) for verb in ("complete", "retry", "snooze", "discard", "release", "abort")
+APPLY: dict[str, Apply] = {
+    "claim": claim,
+    "renew": renew,
+    "rescue": rescue,
+    "cancel": by_a_person(admin.cancel),
+    "redrive": by_a_person(admin.redrive),
+    "reschedule": by_a_person(admin.reschedule, priority=0),
+    **{verb: settling(Verb(verb)) for verb in ("complete", "retry", "snooze", "discard", "release", "abort")},
 }
 
 
@@ -115,10 +129,14 @@ def job_in(engine: Engine, status: str, token: UUID, columns: dict[str, Any]) ->
 def test_a_verb_lands(
     engine: Engine, store: Store, token: UUID, verb: str, status: str, columns: dict[str, Any], after: str
 ) -> None:
-    """From where a verb may lead, it leads to the one status that the job's state decides."""
+    """From where a verb may lead, it leads to the one status that the job's state decides; a runner's token stays on it."""
     job_id = job_in(engine, status, token, columns)
+    before = read_job(engine, job_id)
     assert APPLY[verb](engine, store, job_id, token)
-    assert read_job(engine, job_id).status == after
+    row = read_job(engine, job_id)
+    assert row.status == after
+    settles = verb in {"complete", "retry", "snooze", "discard", "release", "abort"}
+    assert row.settled_token == (token if settles else before.settled_token)
 
 
 @pytest.mark.parametrize(("verb", "status"), NOTHING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 
 from sqlalchemy import Connection, Engine
@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 
 from sa_jobqueue import Enqueued, Job, enqueue, enqueue_many, ref
+from sa_jobqueue.admin import OperatorResult, cancel, redrive, reschedule
 from sa_jobqueue.records import HandlerCall
 
 
@@ -46,3 +47,22 @@ async def async_targets_are_awaited(
 
 def wrong_targets_are_flagged(engine: Engine, jobs: list[Job]) -> None:
     enqueue_many(engine, jobs)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def people_answer_at_once(
+    session: Session, scoped: scoped_session[Session], connection: Connection, when: datetime
+) -> None:
+    assert_type(cancel(session, [1]), list[OperatorResult])
+    assert_type(redrive(scoped, {1, 2}), list[OperatorResult])
+    assert_type(reschedule(connection, range(9), run_at=when, priority=0), list[OperatorResult])
+    cancel(session, ["1"])  # type: ignore[list-item]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    reschedule(session, [1], delay=60)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+async def people_are_awaited(
+    session: AsyncSession, scoped: async_scoped_session[AsyncSession], connection: AsyncConnection
+) -> None:
+    assert_type(await cancel(session, [1]), list[OperatorResult])
+    assert_type(await redrive(scoped, [1]), list[OperatorResult])
+    assert_type(await reschedule(connection, [1], delay=timedelta(minutes=1)), list[OperatorResult])
+    cancel(session, [1])  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]

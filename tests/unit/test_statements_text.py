@@ -12,9 +12,10 @@ from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
 from sa_jobqueue.queries import expired, held, schema, unknown, unserved
-from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
+from sa_jobqueue.statements import cancel, claim, redrive, renew, reschedule, rescue, settle
 
 BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
+OPERATOR = [cancel.cancel, redrive.redrive, redrive.redrive_keyed, reschedule.reschedule]
 STATEMENTS: list[Callable[[], Any]] = [
     *BATCHES,
     claim.claim,
@@ -22,8 +23,7 @@ STATEMENTS: list[Callable[[], Any]] = [
     claim.candidates,
     settle.release_claim,
     settle.release_listed,
-    redrive.candidates,
-    redrive.redrive,
+    *OPERATOR,
     redrive.key_is_held,
     expired.expired,
     held.owners,
@@ -85,6 +85,35 @@ def test_no_guard_names_the_status(build: Callable[[], Any]) -> None:
     assert "WHERE jobqueue_jobs.status" not in text
 
 
+@pytest.mark.parametrize("build", OPERATOR)
+def test_a_persons_verb_locks_in_id_order_and_waits(build: Callable[[], Any]) -> None:
+    """No lock is skipped, for nobody comes back for what was left out; id order keeps two people from a deadlock."""
+    locks, change, answer = re.split(r"(?<=\)), changed AS|(?<=\.status\)) (?=SELECT)", text_of(build()))
+    assert locks.startswith("WITH named AS MATERIALIZED (SELECT job.id AS id, job.status AS status")
+    assert locks.endswith(
+        "WHERE job.id = ANY (CAST(%(ids)s::VARCHAR AS BIGINT[])) ORDER BY job.id FOR NO KEY UPDATE OF job)"
+    )
+    assert "FROM named WHERE named.status " in change
+    assert "AND jobqueue_jobs.id = named.id RETURNING jobqueue_jobs.id, jobqueue_jobs.status" in change
+    assert answer.startswith("SELECT named.id, named.status AS before, changed.status AS after")
+    assert answer.endswith("FROM named LEFT OUTER JOIN changed ON changed.id = named.id")
+
+
+def test_a_cancellation_decides_by_the_row() -> None:
+    """One statement for jobs that wait and jobs that run: each column by the status that the row has when it is locked."""
+    waits = "CASE WHEN (jobqueue_jobs.status = 'ready') THEN"
+    column = "jobqueue_jobs.{0}".format
+    assert text_of(cancel.cancel()).split("UPDATE jobqueue_jobs SET ")[1].split(" FROM named")[0] == (
+        f"status={waits} 'cancelled' ELSE {column('status')} END, "
+        f"cancel_requested_at={waits} {column('cancel_requested_at')} "
+        f"ELSE coalesce({column('cancel_requested_at')}, statement_timestamp()) END, "
+        f"unique_key={waits} CASE WHEN ({column('key_scope')} = 'unfinished') THEN NULL "
+        f"ELSE {column('unique_key')} END ELSE {column('unique_key')} END, "
+        f"reason={waits} 'cancelled' ELSE {column('reason')} END, updated_at=statement_timestamp(), "
+        f"finished_at={waits} statement_timestamp() ELSE {column('finished_at')} END"
+    )
+
+
 def test_only_a_completion_needs_the_lease() -> None:
     """The completion proves its lease, the rescue that it is past; the other verbs go by the token alone."""
     tests = {
@@ -96,7 +125,7 @@ def test_only_a_completion_needs_the_lease() -> None:
 
 
 def test_only_settlements_leave_their_token() -> None:
-    """settled_token tells after a lost answer which write landed: no renewal, rescue or redrive may touch it."""
+    """settled_token tells after a lost answer which write landed: no renewal, rescue or person may touch it."""
     stamped = {
         build.__name__
         for build in STATEMENTS
@@ -131,7 +160,7 @@ def test_statuses_and_clock(build: Callable[[], Any]) -> None:
 def test_every_parameter_is_cast(build: Callable[[], Any]) -> None:
     """Each driver sends a list or a NULL in its own way: the text itself says the type."""
     text = str(build().compile(dialect=postgresql.dialect()))
-    assert len(re.findall(r"CAST\(%\(\w+\)s(?:::\w+(?:\[\])?)? AS \w", text)) == text.count("%(")
+    assert len(re.findall(r"CAST\(%\(\w+\)s(?:::[\w ]+(?:\[\])?)? AS \w", text)) == text.count("%(")
 
 
 @pytest.mark.parametrize("build", STATEMENTS)

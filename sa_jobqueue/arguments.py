@@ -1,4 +1,7 @@
-"""The arguments of `enqueue()`, checked: each function returns a plain value or raises with the argument's name."""
+"""What a person or a program asks for about a job, checked: each function returns a plain value or raises.
+
+Errors name the argument. For `enqueue()` and the verbs of `admin`; nothing here sends SQL.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def payload_version(value: Any) -> int:
     return _whole("payload_version", value, 1, LAST_PAYLOAD_VERSION)
 
 
-def check_times(*, run_at: Any, delay: Any, expires_at: Any) -> None:
+def check_times(*, run_at: Any, delay: Any, expires_at: Any = None) -> None:
     """Due times that can be stored, read back, and make sense together."""
     if run_at is not None:
         _check_moment("run_at", run_at)
