@@ -15,7 +15,7 @@ from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
 from sa_jobqueue.models import configure
-from sa_jobqueue.queries.session import bounded
+from sa_jobqueue.queries.session import bounded, clock
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 from sa_jobqueue.store.schema import installed_version, require
@@ -23,6 +23,7 @@ from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
 
     from sqlalchemy import URL, Connection
 
@@ -59,7 +60,7 @@ def with_database(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def call(*arguments: Any, database_url: str | None, schema: str | None, **options: Any) -> Any:
-        with Database(database_url, schema).connected() as database:
+        with Database(database_url, schema).in_use() as database:
             return command(*arguments, database=database, **options)
 
     return database_options(call)
@@ -82,7 +83,7 @@ def unreachable(error: OperationalError, url: URL) -> UnreachableError:
 
 
 class Database:
-    """The database of one command: one connection, opened with `connected()`, and a short transaction per step."""
+    """The database of one command: one connection, opened when it is needed, and a short transaction per step."""
 
     def __init__(self, given_url: str | None, schema: str | None) -> None:
         try:
@@ -97,18 +98,12 @@ class Database:
         self._connection: Connection | None = None
 
     @contextmanager
-    def connected(self) -> Iterator[Database]:
-        """Connect and check the tables; errors of the database become errors of the command, in here and afterwards."""
+    def in_use(self) -> Iterator[Database]:
+        """Within it the database's errors become errors of the command; at its end the connection is closed."""
         try:
-            try:
-                self._connection = self._engine.connect()
-                with self.transaction() as connection:
-                    require(installed_version(connection))
-            except OperationalError as error:
-                raise (_told(error) if refused(error) else unreachable(error, self._url)) from error
-            except SchemaVersionError as error:
-                raise SchemaError(str(error)) from error
             yield self
+        except SchemaVersionError as error:
+            raise SchemaError(str(error)) from error
         except DBAPIError as error:
             if isinstance(error, OperationalError) and not refused(error):
                 raise unreachable(error, self._url) from error
@@ -119,14 +114,25 @@ class Database:
             self._engine.dispose()
 
     @contextmanager
-    def transaction(
-        self, *, statement_timeout: str = STATEMENT_TIMEOUT, lock_timeout: str = LOCK_TIMEOUT
-    ) -> Iterator[Connection]:
-        """One transaction, committed at the end, in which neither a statement nor a wait for a lock takes for ever."""
-        assert self._connection is not None
-        with self._connection.begin():
-            self._connection.execute(bounded(), {"statement": statement_timeout, "lock": lock_timeout})
-            yield self._connection
+    def transaction(self, *, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[Connection]:
+        """One transaction, committed at the end, in which neither a statement nor a wait for a lock takes for ever.
+
+        The first one connects, and checks that the tables are there.
+        """
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._engine.connect()
+            with self.transaction():
+                require(installed_version(connection))
+        with connection.begin():
+            connection.execute(bounded(), {"statement": STATEMENT_TIMEOUT, "lock": lock_timeout})
+            yield connection
+
+    def now(self) -> datetime:
+        """The database's time."""
+        with self.transaction() as connection:
+            moment: datetime = connection.execute(clock()).scalar_one()
+        return moment
 
 
 def _told(error: DBAPIError) -> TroubleError:

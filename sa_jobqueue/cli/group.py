@@ -14,6 +14,7 @@ import sqlalchemy
 
 from sa_jobqueue.cli.exits import EXIT_CODES
 from sa_jobqueue.cli.jobs import jobs
+from sa_jobqueue.cli.prune import prune
 from sa_jobqueue.cli.run import run
 from sa_jobqueue.cli.stats import stats
 from sa_jobqueue.database import hide_passwords
@@ -45,7 +46,7 @@ def cli() -> None:
     """Jobs in PostgreSQL, as part of your SQLAlchemy application."""
 
 
-for command in (run, jobs, stats):
+for command in (run, jobs, prune, stats):
     cli.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""About the connection itself: who answers on it, and how long may a statement of this transaction take?"""
+"""About the connection itself: who answers on it, by what clock, and how long may a statement of this transaction take?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Text, bindparam, cast, func, select, true
 
-from sa_jobqueue.sql import word
+from sa_jobqueue.sql import moment, word
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable, Select
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 def backend_pid() -> Select[Any]:
     """The process that runs this very statement."""
     return select(func.pg_backend_pid())
+
+
+@cache
+def clock() -> Select[Any]:
+    """The database's time."""
+    return select(moment())
 
 
 @cache

@@ -67,9 +67,3 @@ def finished() -> CompoundSelect[Any]:
             )
         )
     return union_all(*branches)
-
-
-@cache
-def clock() -> Select[Any]:
-    """The database's time."""
-    return select(moment())

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.queries import listing, stats
 from sa_jobqueue.queries.detail import detail
+from sa_jobqueue.queries.session import clock
 from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.views import LARGEST_ID, JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import Connection, Row
 
@@ -62,8 +63,7 @@ def details(connection: Connection, job_id: int) -> JobDetails | None:
     row = connection.execute(detail(), {"id": job_id}).one_or_none()
     if row is None:
         return None
-    values = {name: getattr(row, name) for name in _DETAILS}
-    return JobDetails(**{**values, "status": JobStatus(row.status), "errors": _errors(row.errors)})
+    return JobDetails(**_values(row, _DETAILS) | {"errors": _errors(row.errors)})
 
 
 def read_stats(connection: Connection, *, most: int | None = COUNTED) -> Stats:
@@ -72,7 +72,7 @@ def read_stats(connection: Connection, *, most: int | None = COUNTED) -> Stats:
     Ready and running jobs are counted exactly, through their indexes; of each finished status at most `most`, so that
     the history of millions costs little. None counts them all.
     """
-    now = connection.execute(stats.clock()).scalar_one()
+    now = connection.execute(clock()).scalar_one()
     numbers: dict[str, dict[str, Any]] = {}
     for row in connection.execute(stats.waiting()):
         queue = numbers.setdefault(row.queue, {})
@@ -122,11 +122,11 @@ def _whole(rows: Sequence[Row[Any]], limit: int) -> JobPage:
 
 
 def _summaries(rows: Sequence[Row[Any]]) -> tuple[JobSummary, ...]:
-    return tuple(
-        JobSummary(**{name: getattr(row, name) for name in _SUMMARY} | {"status": JobStatus(row.status)})
-        for row in rows
-        if row.id is not None
-    )
+    return tuple(JobSummary(**_values(row, _SUMMARY)) for row in rows if row.id is not None)
+
+
+def _values(row: Row[Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names} | {"status": JobStatus(row.status)}
 
 
 def _errors(stored: Any) -> tuple[JobError, ...]:

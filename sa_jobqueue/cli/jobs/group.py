@@ -7,6 +7,7 @@ import click
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES
 from sa_jobqueue.cli.jobs.listing import list_jobs
 from sa_jobqueue.cli.jobs.showing import show
+from sa_jobqueue.cli.jobs.verbs import cancel, redrive, reschedule
 
 
 @click.group(epilog=OPERATOR_EXIT_CODES)
@@ -16,8 +17,9 @@ def jobs() -> None:
     \b
       sa-jobqueue jobs list --status dead
       sa-jobqueue jobs show 7
+      sa-jobqueue jobs redrive --status dead --kind document.embed
     """
 
 
-for command in (list_jobs, show):
+for command in (list_jobs, show, cancel, redrive, reschedule):
     jobs.add_command(command)

@@ -12,6 +12,7 @@ from sa_jobqueue.cli.jobs.selecting import JOB_ID, filter_options
 from sa_jobqueue.cli.output import coloured, json_line, note, terminal_width
 from sa_jobqueue.cli.table import Column, lines
 from sa_jobqueue.cli.when import when
+from sa_jobqueue.records import DEFAULT_PRIORITY
 from sa_jobqueue.states import JobStatus
 from sa_jobqueue.store import inspection
 
@@ -29,7 +30,9 @@ _COLUMNS = (
     Column("WHEN", least=10),
     Column("NOTE", least=12),
 )
-_STATUS = 1
+_STATUS, _PRIORITY = 1, 4
+#: A narrower terminal has no room for a column that says the same in every row.
+_ROOMY = 100
 _LARGEST_PAGE = 10_000
 
 
@@ -72,16 +75,22 @@ def list_jobs(
 
 def table(page: JobPage) -> list[str]:
     """The lines of the table."""
-    rows = [_row(job, page) for job in page.jobs]
+    width = terminal_width()
+    columns, rows = list(_COLUMNS), [_row(job, page) for job in page.jobs]
+    usual = all(job.priority == DEFAULT_PRIORITY for job in page.jobs)
+    if width is not None and width < _ROOMY and usual:
+        del columns[_PRIORITY]
+        for row in rows:
+            del row[_PRIORITY]
 
     def paint(row: int, column: int, cell: str) -> str:
         return coloured(cell, page.jobs[row].status) if column == _STATUS else cell
 
-    return list(lines(_COLUMNS, rows, width=terminal_width(), paint=paint))
+    return list(lines(columns, rows, width=width, paint=paint))
 
 
-def _row(job: JobSummary, page: JobPage) -> tuple[str, ...]:
-    return (
+def _row(job: JobSummary, page: JobPage) -> list[str]:
+    return [
         str(job.id),
         job.status,
         job.kind,
@@ -90,7 +99,7 @@ def _row(job: JobSummary, page: JobPage) -> tuple[str, ...]:
         f"{job.counted_attempts}/{job.max_attempts}",
         when(job, page.now),
         _remark(job),
-    )
+    ]
 
 
 def _remark(job: JobSummary) -> str:

@@ -11,7 +11,7 @@ from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES, TroubleError
 from sa_jobqueue.cli.jobs.selecting import JOB_ID
 from sa_jobqueue.cli.output import coloured, json_line, safe, safe_lines
-from sa_jobqueue.cli.when import exact, span
+from sa_jobqueue.cli.when import exact
 from sa_jobqueue.states import JobStatus
 from sa_jobqueue.store import inspection
 
@@ -58,9 +58,7 @@ def described(job: JobDetails) -> Iterator[str]:
     """The lines that show a job; fields without a value are left out."""
     yield f"job {job.id}: {coloured(job.status, job.status)}"
     facts = {name: value for name, value in _facts(job).items() if value is not None}
-    longest = max(map(len, facts))
-    for name, value in facts.items():
-        yield f"{_INDENT}{name:<{longest}}  {safe(value)}"
+    yield from (f"{_INDENT}{line}" for line in _aligned(facts))
     for name, content in (
         ("payload", job.payload),
         ("result", job.result),
@@ -80,36 +78,39 @@ def described(job: JobDetails) -> Iterator[str]:
         yield f"{_INDENT}{_occasion(error)}"
         yield from _indented(error.error, by=_INDENT * 2)
     yield "now:"
-    for line in advice(job):
-        yield f"{_INDENT}{line}"
+    yield from (f"{_INDENT}{line}" for line in _aligned(advice(job)))
 
 
-def advice(job: JobDetails) -> Iterator[str]:
-    """What can be done to a job in its status, as commands to type."""
+def advice(job: JobDetails) -> dict[str, str]:
+    """What can be done to a job in its status: what for, and the command to type."""
     command = "sa-jobqueue jobs"
+    stop, again = f"{command} cancel {job.id}", f"{command} redrive {job.id}"
     match job.status:
+        case JobStatus.READY if job.run_at > job.now:
+            return {"run it at once": f"{command} reschedule {job.id} --now", "stop it": stop}
         case JobStatus.READY:
-            if job.run_at > job.now:
-                yield f"run it at once:   {command} reschedule {job.id} --now"
-            else:
-                yield f"run it before others: {command} reschedule {job.id} --priority 0"
-            yield f"stop it:          {command} cancel {job.id}"
+            return {"run it before others": f"{command} reschedule {job.id} --priority 0", "stop it": stop}
         case JobStatus.RUNNING:
-            if job.lease_until is not None and job.lease_until < job.now:
-                yield f"its runner is lost: any runner takes the job back (past by {span(job.now - job.lease_until)})"
+            lost = job.lease_until is not None and job.lease_until < job.now
+            lines = {"its lease is past": "any runner takes the job back; is one running?"} if lost else {}
             if job.cancel_requested_at is None:
-                yield f"ask it to stop:   {command} cancel {job.id}"
-            else:
-                yield "it was asked to stop and ends when its handler does"
+                return lines | {"ask it to stop": stop}
+            return lines | {"asked to stop": "it ends when its handler does"}
         case JobStatus.DEAD | JobStatus.CANCELLED:
-            yield f"try it again:     {command} redrive {job.id}"
+            return {"try it again": again}
         case JobStatus.DONE:
-            yield "nothing: a job that is done stays done"
+            return {"nothing": "a job that is done stays done"}
+
+
+def _aligned(facts: dict[str, str]) -> Iterator[str]:
+    longest = max(map(len, facts))
+    for name, value in facts.items():
+        yield f"{name:<{longest}}  {safe(value)}"
 
 
 def _facts(job: JobDetails) -> dict[str, str | None]:
     now = job.now
-    given_back = f", {job.returned} given back" if job.returned else ""
+    starts = f" ({job.attempts} starts, {job.returned} given back)" if job.returned else ""
     key = None
     if job.idempotency_key is not None:
         key = f"{job.idempotency_key} ({'guards this job' if job.holds_key else 'let go'}, scope {job.key_scope})"
@@ -120,7 +121,7 @@ def _facts(job: JobDetails) -> dict[str, str | None]:
         "kind": job.kind,
         "queue": job.queue,
         "priority": f"{job.priority} (0 first, 9 last)",
-        "attempts": f"{job.counted_attempts} of {job.max_attempts} (started {job.attempts} times{given_back})",
+        "attempts": f"{job.counted_attempts} of {job.max_attempts}{starts}",
         "reason": job.reason,
         "run at": exact(job.run_at, now),
         "expires at": exact(job.expires_at, now),
