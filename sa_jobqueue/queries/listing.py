@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, FromClause, Select
 
 #: Rows of the primary key that one walk looks at.
-WINDOW = 10_000
+WINDOW = 2_000
 #: Up to so many jobs of the wanted statuses are read through their index and sorted.
 FEW = 10_000
 
@@ -76,6 +76,10 @@ def population(shape: Shape) -> Select[Any]:
         job = jobs.alias(f"job_{rank}")
         queues = _queues(job, shape) if wanted is JobStatus.READY else []
         some = select(number(1).label("one")).where(*_in_index(job, wanted), *queues).limit(number(FEW + 1))
+        if (
+            wanted in TERMINAL
+        ):  # in the order of the index, or a planner without statistics gathers all of them first
+            some = some.order_by(job.c.finished_at.desc())
         counted = some.select_from(job).subquery(f"some_{rank}")
         counts.append(select(func.count()).select_from(counted).scalar_subquery())
     return select(sum(counts[1:], start=counts[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, bindparam, cast, func, select, union_all
 
@@ -12,11 +12,11 @@ from sa_jobqueue.sql import moment, readable, status
 from sa_jobqueue.states import TERMINAL, JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import CompoundSelect, Select
+    from sqlalchemy import Executable
 
 
 @cache
-def waiting() -> Select[Any]:
+def waiting() -> Executable:
     """Per queue the due and the scheduled jobs and the earliest due time. Exact: reads the whole ready index."""
     schema_in_use()
     due = jobs.c.run_at <= moment()
@@ -33,7 +33,7 @@ def waiting() -> Select[Any]:
 
 
 @cache
-def running() -> Select[Any]:
+def running() -> Executable:
     """Per queue the running jobs, those with a past lease, and the earliest due time. Exact: reads all running rows."""
     schema_in_use()
     return (
@@ -49,7 +49,7 @@ def running() -> Select[Any]:
 
 
 @cache
-def finished() -> CompoundSelect[Any]:
+def finished() -> Executable:
     """Per finished status and queue the number of jobs, of each status at most `most` counted; NULL counts them all."""
     schema_in_use()
     branches = []
@@ -58,6 +58,8 @@ def finished() -> CompoundSelect[Any]:
         some = (
             select(job.c.queue)
             .where(job.c.status == status(wanted), job.c.finished_at.is_not(None))
+            # In the order of the index, or a planner without statistics gathers all of them first.
+            .order_by(job.c.finished_at.desc())
             .limit(cast(bindparam("most", type_=BigInteger), BigInteger))
             .subquery(f"{wanted}_jobs")
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.views import JobFilter
 
 #: One call walks over so many windows of `listing.WINDOW` rows.
-MOST_WINDOWS = 100
+MOST_WINDOWS = 500
 #: So many jobs of each finished status are counted, unless all are asked for.
 COUNTED = 100_000
 
@@ -63,7 +63,9 @@ def details(connection: Connection, job_id: int) -> JobDetails | None:
     row = connection.execute(detail(), {"id": job_id}).one_or_none()
     if row is None:
         return None
-    return JobDetails(**_values(row, _DETAILS) | {"errors": _errors(row.errors)})
+    values = _values(row, _DETAILS)
+    values["errors"] = _errors(row.errors)
+    return JobDetails(**values)
 
 
 def read_stats(connection: Connection, *, most: int | None = COUNTED) -> Stats:
@@ -99,20 +101,21 @@ def _few(connection: Connection, shape: listing.Shape, parameters: dict[str, Any
 
 def _walk(connection: Connection, shape: listing.Shape, parameters: dict[str, Any], limit: int) -> JobPage:
     found: list[JobSummary] = []
-    for walked in range(MOST_WINDOWS):
-        given = parameters | {"amount": limit - len(found)}
-        rows = connection.execute(listing.window(shape), given).all()
+    windows = 0
+    while True:
+        rows = connection.execute(listing.window(shape), parameters | {"amount": limit - len(found)}).all()
         found += _summaries(rows)
-        edge = found[-1].id if len(found) >= limit else rows[0].edge
-        if edge is None or len(found) >= limit or walked == MOST_WINDOWS - 1:
+        if len(found) >= limit:
+            return JobPage(tuple(found), rows[0].now, found[-1].id)
+        now, edge, windows = rows[0].now, rows[0].edge, windows + 1
+        if edge is None or windows >= MOST_WINDOWS:
             break
         parameters = parameters | {"before": edge}
-    if shape.key and edge is not None and len(found) < limit:
+    if shape.key and edge is not None:
         # Older than all that was looked at, but the index knows it; a next page that comes by shows it again.
-        found += _summaries(
-            connection.execute(listing.holder(shape), parameters | {"before": edge, "amount": 1}).all()
-        )
-    return JobPage(tuple(found), rows[0].now, edge)
+        held = connection.execute(listing.holder(shape), parameters | {"before": edge, "amount": 1}).all()
+        found += _summaries(held)
+    return JobPage(tuple(found), now, edge)
 
 
 def _whole(rows: Sequence[Row[Any]], limit: int) -> JobPage:
@@ -126,7 +129,9 @@ def _summaries(rows: Sequence[Row[Any]]) -> tuple[JobSummary, ...]:
 
 
 def _values(row: Row[Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in names} | {"status": JobStatus(row.status)}
+    values: dict[str, Any] = {name: getattr(row, name) for name in names}
+    values["status"] = JobStatus(row.status)
+    return values
 
 
 def _errors(stored: Any) -> tuple[JobError, ...]:

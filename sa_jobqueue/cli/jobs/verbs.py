@@ -37,6 +37,7 @@ def verb(name: Verb, *, done: str) -> Callable[[Callable[..., Act]], click.Comma
     """A command that does to chosen jobs what the decorated function makes of the other options."""
 
     def decorate(make: Callable[..., Act]) -> click.Command:
+        own = [*getattr(make, "__click_params__", ())]
         copied: Callable[[Any], Any] = functools.wraps(make)  # its help and its options
 
         @click.command(str(name), epilog=OPERATOR_EXIT_CODES)
@@ -74,7 +75,6 @@ def verb(name: Verb, *, done: str) -> Callable[[Callable[..., Act]], click.Comma
                 confirm(f"{str(name).capitalize()} {_counted(chosen)}?", yes=yes)
             ctx.exit(act(database, chosen, what, done=done, as_json=as_json))
 
-        own = getattr(make, "__click_params__", [])
         command.params.sort(key=lambda param: param not in own)  # what is special about the verb comes first
         return command
 
