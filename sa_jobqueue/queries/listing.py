@@ -69,17 +69,16 @@ def of_statuses(shape: Shape) -> Select[Any]:
 
 @cache
 def population(shape: Shape) -> Select[Any]:
-    """How many jobs have the filter's statuses, counted up to `FEW` + 1 of each; of ready ones in its queues alone."""
+    """How many jobs have the filter's statuses, counted up to `FEW` + 1 of each; of ready ones in its queues alone.
+
+    Reads indexes alone. A planner without any statistics may gather the entries of a whole status first.
+    """
     schema_in_use()
     counts = []
     for rank, wanted in enumerate(shape.statuses):
         job = jobs.alias(f"job_{rank}")
         queues = _queues(job, shape) if wanted is JobStatus.READY else []
         some = select(number(1).label("one")).where(*_in_index(job, wanted), *queues).limit(number(FEW + 1))
-        if (
-            wanted in TERMINAL
-        ):  # in the order of the index, or a planner without statistics gathers all of them first
-            some = some.order_by(job.c.finished_at.desc())
         counted = some.select_from(job).subquery(f"some_{rank}")
         counts.append(select(func.count()).select_from(counted).scalar_subquery())
     return select(sum(counts[1:], start=counts[0]))

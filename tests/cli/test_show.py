@@ -72,7 +72,7 @@ def test_what_can_be_done_now(
     """The exact commands, and only those that would land."""
     job_id = add_job(engine, **columns)
     *_, advice = command("jobs", "show", job_id).stdout.partition("now:\n")
-    assert [line.split("  ")[-1].removeprefix("sa-jobqueue ") for line in advice.splitlines()] == [
+    assert [line.split("  ")[-1].strip().removeprefix("sa-jobqueue ") for line in advice.splitlines()] == [
         line.format(job_id) for line in expected
     ]
 

@@ -111,9 +111,9 @@ def test_the_population_of_a_status_is_bounded(loaded: Table, status: JobStatus)
     assert plan.buffers <= 1.2 * listing.FEW
 
 
-def test_the_population_of_what_most_jobs_are(loaded: Table) -> None:
+def test_the_population_of_what_most_jobs_are(analysed: Table) -> None:
     """Of a status that most rows have so many are counted, by whatever way the planner likes."""
-    plan = explain(loaded, listing.population(Shape(statuses=(DONE_STATUS,))))
+    plan = explain(analysed, listing.population(Shape(statuses=(DONE_STATUS,))))
     assert max(node["Actual Rows"] for node in plan.nodes) == listing.FEW + 1
     assert plan.buffers <= 1.2 * listing.FEW
 
