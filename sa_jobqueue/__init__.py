@@ -21,6 +21,7 @@ from sa_jobqueue.entry.request import enqueue
 from sa_jobqueue.errors import (
     ConfigurationError,
     EnqueueError,
+    JobCancelledError,
     JobQueueError,
     LeaseLostError,
     PayloadError,
@@ -40,6 +41,7 @@ __all__ = [
     "EnqueueError",
     "Enqueued",
     "Job",
+    "JobCancelledError",
     "JobContext",
     "JobQueueError",
     "JobStatus",

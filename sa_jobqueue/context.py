@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.errors import LeaseLostError
+from sa_jobqueue.errors import JobCancelledError, LeaseLostError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,6 +55,14 @@ class JobContext:
                 f"job {self.id} ({self.kind}): the lease is lost, another runner may own the job; stop here, "
                 "nothing this run writes to the job can land"
             )
+
+    def raise_if_cancelled(self) -> None:
+        """Stop work that nobody wants any more: raises JobCancelledError once somebody asked to cancel the job.
+
+        When the handler lets that error out, the job is cancelled. Never asks the database.
+        """
+        if self._cancel_requested:
+            raise JobCancelledError(f"job {self.id} ({self.kind}): somebody asked to cancel it; stop here")
 
     def mark_lost(self) -> None:
         """For the runner, from any thread: the lease is gone, for good."""

@@ -7,7 +7,8 @@
     ├── EnqueueError            a job that can't be added to this session or connection
     ├── UnfencedWriteError      an ORM change of a stored Job (names the verb to use instead)
     ├── PayloadError            a stored payload that doesn't fit its handler
-    └── LeaseLostError          this run of a job doesn't own it any more: nothing it writes can land
+    ├── LeaseLostError          this run of a job doesn't own it any more: nothing it writes can land
+    └── JobCancelledError       somebody asked to cancel the job, and its handler stops for that
 
 Bad arguments raise plain `ValueError` or `TypeError`, as everywhere in Python, before any SQL is sent.
 What a handler may *return or raise on purpose* is in `outcomes`; it is no error.
@@ -47,3 +48,7 @@ class PayloadError(JobQueueError):
 
 class LeaseLostError(JobQueueError):
     """This run of a job doesn't own it any more; nothing it writes to the job can land."""
+
+
+class JobCancelledError(JobQueueError):
+    """Somebody asked to cancel the job that runs here; a handler that lets this error out is cancelled, not failed."""

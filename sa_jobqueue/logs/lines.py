@@ -171,7 +171,9 @@ def _settled(event: ev.JobSettled) -> tuple[int, str]:
 def _outcome(event: ev.JobSettled) -> tuple[int, str]:
     took = "" if event.duration is None else f" in {format_duration(event.duration)}"
     wait = "" if event.delay is None else f" in {format_duration(event.delay)}"
-    why = "".join(f": {_first_line(text)}" for text in (event.reason, event.error) if text)
+    # A reason that only repeats the status, that of a cancelled job, tells nothing.
+    texts = [text for text in (event.reason, event.error) if text and text != event.status]
+    why = "".join(f": {_first_line(text)}" for text in texts)
     of = f"attempt {event.attempt} of {event.max_attempts}"
     match event.verb, event.status:
         case Verb.COMPLETE, _:

@@ -12,7 +12,7 @@ from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner.settle import Finished
-from sa_jobqueue.runner.verdict import verdict
+from sa_jobqueue.runner.verdict import CANCELLED_REASON, verdict
 from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
@@ -35,10 +35,15 @@ class Attempts:
     def carry_out(self, execution: Execution) -> None:
         """Run the handler and hand its verdict over. Never raises, save for what is thrown into the thread meanwhile.
 
-        A job whose lease was lost while it waited here is somebody else's by now: its handler isn't called.
+        A job whose lease was lost while it waited here is somebody else's by now, and one that somebody cancelled is
+        nobody's: its handler isn't called.
         """
         if execution.context.lost:
             self.let_go(execution)
+            return
+        if execution.context.cancel_requested:
+            aborted = Settlement(*execution.key, Verb.ABORT, reason=CANCELLED_REASON)
+            self._on_finished(Finished(execution, aborted, seconds=None))
             return
         self._report_start(execution)
         started = time.perf_counter()
@@ -99,5 +104,6 @@ def _attempt(execution: Execution) -> tuple[Settlement, str | None]:
             raise job.payload
         returned = handler.bind(execution.context, job.payload)()
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
-        return verdict(job, handler, raised=error)
+        asked = execution.context.cancel_requested
+        return verdict(job, handler, raised=error, cancel_requested=asked)
     return verdict(job, handler, returned=returned)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.errors import JobCancelledError
 from sa_jobqueue.failures import describe_error, storable
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.records import ClaimedJob
     from sa_jobqueue.retry import Decision
 
-EXPIRED_REASON = "expired"
+EXPIRED_REASON, CANCELLED_REASON = "expired", "cancelled"
 SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
 
 
@@ -30,8 +31,13 @@ def verdict(
     *,
     returned: object = None,
     raised: BaseException | None = None,
+    cancel_requested: bool = False,
 ) -> tuple[Settlement, str | None]:
-    """The settlement of one attempt, and what was wrong with the handler's retry policy, if anything."""
+    """The settlement of one attempt, and what was wrong with the handler's retry policy, if anything.
+
+    A JobCancelledError is no failure where a cancellation was asked for; raised without one it is a failure like any
+    other.
+    """
     if returned is None and raised is None:  # nearly all of them
         return Settlement(job.id, job.token, Verb.COMPLETE), None
     outcome = raised.outcome if isinstance(raised, Settle) else returned
@@ -48,6 +54,8 @@ def verdict(
             return Settlement(job.id, job.token, Verb.SNOOZE, delay=after), None
         case Discard(reason):
             return _discarded(job, reason, error), None
+        case _ if cancel_requested and isinstance(raised, JobCancelledError):
+            return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
         case _ if raised is not None:
             return _failed(job, handler, raised, error)
         case _ if (unfinished := _unfinished(returned)) is not None:

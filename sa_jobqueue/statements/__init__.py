@@ -21,5 +21,7 @@ caller reads it without a lock afterwards. No statement reads a client's clock.
 - `status = 'running'` beside a token makes the planner take the small partial index and join it row by row with the
   batch (5 ms and 1,370 buffers for one id while a snapshot is held): hence no status test in a guard.
 - A status as a parameter never matches a partial index in a generic plan: hence literals in the text.
+- CHECKs are tested on the row as the snapshot saw it, before an UPDATE goes over to the version that its lock was
+  waited for: a statement that waits for rows must write every column that a CHECK holds against its new status.
 - now() is the start of the transaction and let an expired lease pass: hence statement_timestamp().
 """

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Text, and_, bindparam, case, cast, func, not_
 
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import moment, status, word
-from sa_jobqueue.statements.parts import named, outcomes
+from sa_jobqueue.statements.parts import lease_ended, named, outcomes
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def _redrive(guard: Callable[[ColumnElement[bool]], ColumnElement[bool]]) -> Sel
         update(jobs)
         .where(rows.c.status.in_(_SOURCES), guard(rows.c.takes_key))
         .values(
+            # A job that was running when this statement began may be dead by now: see the traps in `statements`.
+            **lease_ended(),
             status=status(JobStatus.READY),
             returned=jobs.c.attempts,
             run_at=func.greatest(jobs.c.run_at, moment()),
@@ -54,7 +56,6 @@ def _redrive(guard: Callable[[ColumnElement[bool]], ColumnElement[bool]]) -> Sel
             unique_key=case(
                 (jobs.c.key_scope == word("unfinished"), jobs.c.idempotency_key), else_=jobs.c.unique_key
             ),
-            updated_at=moment(),
         )
     )
     return outcomes(rows, changes, rows.c.idempotency_key)

@@ -162,6 +162,9 @@ class Database:
                 self._let_go(row, one.verb, one.token)
             case Verb.DISCARD:
                 self._let_go(row, one.verb, one.token, dead=True)
+            case Verb.ABORT:
+                self._note(row, one.verb, one.token)
+                row.status, row.token, row.settled_token = CANCELLED, None, one.token
             case verb:
                 raise LookupError(verb)
 

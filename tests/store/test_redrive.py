@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, func, select, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import Engine, func, select
+from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.admin import OperatorResult, redrive
 from sa_jobqueue.models import Job, jobs
+from sa_jobqueue.statements import settle
 from sa_jobqueue.states import JobStatus
-from tests.support.jobs import add_job, insert_job, keyed, read_job
-from tests.support.waiting import wait_until
+from tests.support.jobs import add_job, add_running, insert_job, keyed, read_job, refuse
+from tests.support.locks import in_thread, wait_for_a_lock
 
 HOUR = timedelta(hours=1)
-WAITING = text(
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-)
 
 
 def add_dead(engine: Engine, **columns: Any) -> int:
@@ -42,20 +39,6 @@ def stayed(job_id: int, reason: str, status: JobStatus = JobStatus.DEAD) -> Oper
 def redrive_and_commit(engine: Engine, ids: list[int]) -> list[OperatorResult]:
     with engine.begin() as connection:
         return redrive(connection, ids)
-
-
-def wait_for_a_lock(engine: Engine) -> None:
-    """Return when somebody in this database waits for a lock."""
-    # Within one transaction pg_stat_activity is a snapshot of its first read.
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as watcher:
-        wait_until(lambda: watcher.execute(WAITING).scalar_one(), what="somebody waits for a lock")
-
-
-def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(call()), name="redrive")
-    thread.start()
-    return thread, answers
 
 
 def test_a_dead_job_gets_a_new_budget(engine: Engine) -> None:
@@ -168,6 +151,60 @@ def test_a_key_that_is_being_taken(engine: Engine, *, commit: bool) -> None:
     assert answers == [[stayed(job_id, f"key held by job {holder}") if commit else went(job_id)]]
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_two_people_redrive_for_one_key(engine: Engine, *, commit: bool) -> None:
+    """Two dead jobs of one key, two people: the second waits, and then stays behind, or goes when the first gives up."""
+    first, second = (add_dead(engine, **keyed("key", held=False)) for _ in range(2))
+    with engine.connect() as winner:
+        transaction = winner.begin()
+        assert redrive(winner, [first]) == [went(first)]
+        thread, answers = in_thread(lambda: redrive_and_commit(engine, [second]))
+        wait_for_a_lock(engine)
+        transaction.commit() if commit else transaction.rollback()
+        thread.join()
+    assert answers == [[stayed(second, f"key held by job {first}") if commit else went(second)]]
+    statuses = [read_job(engine, job_id).status for job_id in (first, second)]
+    assert statuses == (["ready", "dead"] if commit else ["dead", "ready"])
+
+
+def test_keys_are_taken_in_their_order(engine: Engine) -> None:
+    """Two people redrive jobs of the same keys in opposite orders: the second waits for the first key, no deadlock."""
+    mine = [add_dead(engine, **keyed(key, held=False)) for key in ("a", "b")]
+    theirs = [add_dead(engine, **keyed(key, held=False)) for key in ("a", "b")]
+    with engine.begin() as first:
+        assert redrive(first, mine[:1]) == [went(mine[0])]
+        thread, answers = in_thread(lambda: redrive_and_commit(engine, theirs[::-1]))
+        wait_for_a_lock(engine)
+        assert redrive(first, mine[1:]) == [went(mine[1])]
+    thread.join()
+    assert answers == [[stayed(theirs[place], f"key held by job {mine[place]}") for place in (1, 0)]]
+
+
+def test_many_jobs_with_keys(engine: Engine) -> None:
+    """Every job with a key goes by itself: of hundreds, exactly those stay whose key is held."""
+    dead = [add_dead(engine, **keyed(f"key {number}", held=False)) for number in range(300)]
+    holders = {dead[number]: add_job(engine, **keyed(f"key {number}")) for number in range(0, 300, 10)}
+    assert redrive_and_commit(engine, dead) == [
+        stayed(job_id, f"key held by job {holders[job_id]}") if job_id in holders else went(job_id)
+        for job_id in dead
+    ]
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "AUTOCOMMIT"])
+def test_a_refusal_that_is_not_the_keys(engine: Engine, level: str) -> None:
+    """An application's own constraint is no held key: its error comes out as it is, and at once."""
+    job_id = add_dead(engine, **keyed("key", held=False))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE seen (status text UNIQUE)")
+    refuse(engine, job_id, "INSERT INTO seen SELECT 'again' FROM generate_series(1, 2)")
+    with (
+        engine.connect().execution_options(isolation_level=level) as connection,
+        pytest.raises(IntegrityError, match="seen_status_key"),
+    ):
+        redrive(connection, [job_id])
+    assert read_job(engine, job_id).status == "dead"
+
+
 def test_two_redrives_at_once(engine: Engine) -> None:
     """The second of two people waits for the first one's commit and then does nothing."""
     job_id = add_dead(engine)
@@ -178,6 +215,21 @@ def test_two_redrives_at_once(engine: Engine) -> None:
     thread.join()
     reason = "the job is ready, neither dead nor cancelled"
     assert answers == [[stayed(job_id, reason, JobStatus.READY)]]
+
+
+def test_a_job_that_finishes_meanwhile(engine: Engine) -> None:
+    """The person waits for the runner's last write, and then sends back what it left: the row as it is, not as it was."""
+    token = uuid4()
+    job_id = add_running(engine, token, max_attempts=1)
+    with engine.begin() as runner:
+        given = {"ids": [job_id], "tokens": [token], "delays": [None], "error_texts": ["boom"]}
+        assert runner.execute(settle.retry(), given).one().status == "dead"
+        thread, answers = in_thread(lambda: redrive_and_commit(engine, [job_id]))
+        wait_for_a_lock(engine)
+    thread.join()
+    assert answers == [[went(job_id)]]
+    row = read_job(engine, job_id)
+    assert (row.status, row.last_error, row.settled_token) == ("ready", "boom", token)
 
 
 def test_the_caller_decides(engine: Engine) -> None:
@@ -228,7 +280,7 @@ def test_a_stricter_isolation_passes_its_error_on(engine: Engine) -> None:
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 @pytest.mark.parametrize("level", ["READ COMMITTED", "AUTOCOMMIT"])
 def test_from_async_code(engine: Engine, driver: str, level: str) -> None:
-    """The same verb through run_sync: no second implementation for async callers."""
+    """Savepoints and held keys are the same under asyncio."""
     free, blocked = (add_dead(engine, **keyed(key, held=False)) for key in ("a", "b"))
     holder = add_job(engine, **keyed("b"))
 
@@ -236,7 +288,7 @@ def test_from_async_code(engine: Engine, driver: str, level: str) -> None:
         url = engine.url.set(drivername=f"postgresql+{driver}")
         async_engine = create_async_engine(url, isolation_level=level)
         async with async_engine.begin() as connection:
-            answers = await connection.run_sync(redrive, [free, blocked])
+            answers = await redrive(connection, [free, blocked])
         await async_engine.dispose()
         return answers
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sa_jobqueue.context import JobContext
-from sa_jobqueue.errors import LeaseLostError
+from sa_jobqueue.errors import JobCancelledError, LeaseLostError
 
 
 def make_context(**changes: Any) -> JobContext:
@@ -51,6 +51,7 @@ def test_flags_raised_in_another_thread_are_seen_here() -> None:
     context = make_context()
     assert (context.lost, context.cancel_requested) == (False, False)
     context.raise_if_lost()
+    context.raise_if_cancelled()
     for mark in (context.mark_lost, context.mark_cancel_requested):
         thread = threading.Thread(target=mark)
         thread.start()
@@ -58,6 +59,8 @@ def test_flags_raised_in_another_thread_are_seen_here() -> None:
     assert (context.lost, context.cancel_requested) == (True, True)
     with pytest.raises(LeaseLostError, match=r"job 17 \(document\.embed\): the lease is lost"):
         context.raise_if_lost()
+    with pytest.raises(JobCancelledError, match=r"job 17 \(document\.embed\): somebody asked to cancel it"):
+        context.raise_if_cancelled()
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,19 @@ def test_a_job_whose_lease_was_lost_in_line_is_not_run() -> None:
     assert (outcome.settlement.verb, outcome.seconds, ran) == (Verb.RELEASE, None, [])
 
 
+def test_a_job_that_was_cancelled_in_line_is_not_run() -> None:
+    """Nobody wants it any more: it is cancelled in its turn, and the jobs behind it run."""
+    ran: list[str] = []
+    cancelled, behind = (execution(lambda name=name: ran.append(name)) for name in ("cancelled", "behind"))
+    cancelled.context.mark_cancel_requested()
+    with _floor() as floor:
+        floor.executor.submit([cancelled, behind])
+        wait_until(lambda: len(floor.outcomes) == 2)
+    (outcome,) = [one for one in floor.outcomes if one.execution is cancelled]
+    assert (outcome.settlement.verb, outcome.settlement.reason) == (Verb.ABORT, "cancelled")
+    assert (outcome.seconds, ran) == (None, ["behind"])
+
+
 def test_the_time_is_the_handlers_own() -> None:
     """Waiting in line is not part of it."""
     gate = threading.Event()

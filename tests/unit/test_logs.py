@@ -81,6 +81,11 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "job 17 document.embed cancelled: expired",
     ),
     (
+        settled(Verb.ABORT, JobStatus.CANCELLED, reason="cancelled"),
+        "INFO",
+        "job 17 document.embed cancelled",
+    ),
+    (
         settled(Verb.SNOOZE, JobStatus.READY, delay=timedelta(hours=1)),
         "INFO",
         "job 17 document.embed snoozed, again in 1h",

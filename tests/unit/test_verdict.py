@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sa_jobqueue.errors import JobCancelledError
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import RetryPolicy, fixed, never
@@ -16,6 +17,7 @@ from sa_jobqueue.states import Verb
 from tests.support.executions import claimed_job, handler
 
 _POLICY = fixed(timedelta(minutes=1))
+ASKED = {"cancel_requested": True}
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
@@ -49,6 +51,17 @@ def _caused(outcome: Any) -> Settle:
         ({"raised": ValueError("x")}, Verb.RETRY, MINUTE, None, "ValueError: x"),
         ({"raised": KeyboardInterrupt()}, Verb.RETRY, MINUTE, None, "KeyboardInterrupt"),
         ({"raised": SystemExit(1)}, Verb.RETRY, MINUTE, None, "SystemExit: 1"),
+        (ASKED | {"raised": JobCancelledError("stop")}, Verb.ABORT, None, "cancelled", None),
+        (
+            {"raised": JobCancelledError("stop")},
+            Verb.RETRY,
+            MINUTE,
+            None,
+            "sa_jobqueue.errors.JobCancelledError: stop",
+        ),
+        (ASKED | {"raised": ValueError("x")}, Verb.RETRY, MINUTE, None, "ValueError: x"),
+        (ASKED | {"returned": None}, Verb.COMPLETE, None, None, None),
+        (ASKED | {"returned": Retry(HOUR, "busy")}, Verb.RETRY, HOUR, None, "busy"),
     ],
 )
 def test_what_is_said_and_what_is_written(
