@@ -164,6 +164,28 @@ class JobRescued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobsPruned:
+    """A sweep deleted jobs of one status that were kept for as long as the retention says."""
+
+    runner_id: str
+    status: JobStatus
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneRefused:
+    """The database keeps jobs that are past their retention: so many so far, for the first of them because of `fault`.
+
+    Most often an application's foreign key without ON DELETE. Told when it changes; they are tried again now and then.
+    """
+
+    runner_id: str
+    status: JobStatus
+    count: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownKinds:
     """Due jobs in this runner's queues that it has no handler for: how many of each kind. They are left alone."""
 
@@ -231,6 +253,8 @@ Event = (
     | LeaseLost
     | CancelRequested
     | JobRescued
+    | JobsPruned
+    | PruneRefused
     | UnknownKinds
     | UnservedQueues
     | PolicyFault

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from sa_jobqueue.states import JobStatus
+
+FOREVER = "forever"
+
 
 def option(flag: str, **settings: Any) -> Callable[[Any], Any]:
     """An option that can also be set by `SA_JOBQUEUE_<FLAG>`; its help tells both, and its default."""
@@ -31,6 +35,27 @@ def duration_option(flag: str, default: timedelta, purpose: str) -> Callable[[An
         default=format_duration(default),
         help=f"{purpose}. Written as 500ms, 10s, 2m or 1h30m.",
     )
+
+
+def retention_option(status: JobStatus, default: timedelta | None) -> Callable[[Any], Any]:
+    """An option that takes how long jobs of a terminal status are kept."""
+    return option(
+        f"--keep-{status}",
+        callback=retention,
+        metavar=f"DURATION|{FOREVER}",
+        default=FOREVER if default is None else format_duration(default),
+        help=f"How long {status} jobs are kept before they are deleted.",
+    )
+
+
+def retention(ctx: click.Context, param: click.Parameter, text: str) -> timedelta | None:
+    """A duration, or None for `forever`."""
+    if text.strip().lower() == FOREVER:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, or {FOREVER}", ctx, param) from None
 
 
 def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:

@@ -18,14 +18,15 @@ from sa_jobqueue import logs
 from sa_jobqueue.cli import connect
 from sa_jobqueue.cli.connect import database_options
 from sa_jobqueue.cli.exits import EXIT_CODES, CommandError, SchemaError, exit_hard
-from sa_jobqueue.cli.options import duration_option, option, queues
+from sa_jobqueue.cli.options import duration_option, option, queues, retention_option
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.loading import load_registry
 from sa_jobqueue.models import configure
 from sa_jobqueue.models import metadata as tables
 from sa_jobqueue.names import check_name, hint
-from sa_jobqueue.runner import Runner, RunnerSettings
+from sa_jobqueue.runner import Retention, Runner, RunnerSettings
 from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY
+from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +59,12 @@ _DEFAULTS = RunnerSettings()
 @duration_option(
     "--rescue-interval", _DEFAULTS.rescue_interval, "How often jobs of lost runners are looked for"
 )
+@retention_option(JobStatus.DONE, _DEFAULTS.retention.done)
+@retention_option(JobStatus.CANCELLED, _DEFAULTS.retention.cancelled)
+@retention_option(JobStatus.DEAD, _DEFAULTS.retention.dead)
+@duration_option(
+    "--prune-interval", _DEFAULTS.prune_interval, "How often jobs that were kept for long enough are deleted"
+)
 @duration_option(
     "--grace",
     _DEFAULTS.grace,
@@ -88,6 +95,10 @@ def run(
     lease: timedelta,
     poll_interval: timedelta,
     rescue_interval: timedelta,
+    keep_done: timedelta | None,
+    keep_cancelled: timedelta | None,
+    keep_dead: timedelta | None,
+    prune_interval: timedelta,
     grace: timedelta,
     burst: bool,
     database_url: str | None,
@@ -116,6 +127,8 @@ def run(
             lease=lease,
             poll_interval=poll_interval,
             rescue_interval=rescue_interval,
+            retention=Retention(done=keep_done, cancelled=keep_cancelled, dead=keep_dead),
+            prune_interval=prune_interval,
             grace=grace,
             burst=burst,
             name=name and check_name("--name", name),

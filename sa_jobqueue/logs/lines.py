@@ -110,6 +110,12 @@ def _line(event: ev.Event) -> tuple[int, str]:
             owner = event.leased_by or "its runner"
             lost = f"{owner} let its lease pass at attempt {event.attempt}"
             return level, f"{_job(event)} rescued: {lost}; now {event.status}"
+        case ev.JobsPruned():
+            return logging.INFO, f"pruned {_number(event.count, f'{event.status} job')} past the retention"
+        case ev.PruneRefused():
+            return logging.WARNING, (
+                f"the database keeps {_number(event.count, f'{event.status} job')} past the retention: {event.fault}"
+            )
         case ev.UnknownKinds():
             known = {
                 name: f" (did you mean {' or '.join(near)}?)" for name, near in event.nearest.items() if near

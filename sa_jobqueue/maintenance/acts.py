@@ -1,4 +1,7 @@
-"""The duties themselves: rescue of jobs whose runner is gone, and a word about jobs that nobody may be there for."""
+"""The duties themselves: rescue of jobs whose runner is gone, and a word about jobs that nobody may be there for.
+
+The prune has a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 from sa_jobqueue.errors import LeaseLostError
 from sa_jobqueue.events import JobRescued, UnknownKinds, UnservedQueues
 from sa_jobqueue.maintenance.duties import Connect, Connected, Do, Done, Duty
+from sa_jobqueue.maintenance.prune import Pruning
 from sa_jobqueue.retry import DEFAULT_RETRY, decide
 
 if TYPE_CHECKING:
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.events import Subscribers
     from sa_jobqueue.records import ExpiredLease
     from sa_jobqueue.registry import Registry
+    from sa_jobqueue.retention import Retention
     from sa_jobqueue.store.leases import Store
 
 #: Rescued in one statement: small, so that no lock is held long.
@@ -37,6 +42,7 @@ class Maintenance:
         queues: Collection[str],
         lease: timedelta,
         margin: timedelta,
+        retention: Retention,
         runner_id: str,
         subscribers: Subscribers,
     ) -> None:
@@ -47,17 +53,19 @@ class Maintenance:
         self._margin = margin
         self._runner_id = runner_id
         self._subscribers = subscribers
+        self._pruning = Pruning(store, retention=retention, runner_id=runner_id, subscribers=subscribers)
         self._unknown: set[str] = set()
         self._unserved: set[tuple[str, str]] = set()
         self._passed = 0
 
     @staticmethod
-    def duties(*, rescue_interval: timedelta) -> tuple[Duty, ...]:
+    def duties(*, rescue_interval: timedelta, prune_interval: timedelta) -> tuple[Duty, ...]:
         """What is due how often."""
         return (
             Duty("rescue", rescue_interval.total_seconds(), gentle=True),
             Duty("unknown kinds", LOOK_INTERVAL),
             Duty("unserved queues", LOOK_INTERVAL),
+            Duty("prune", prune_interval.total_seconds()),
         )
 
     def perform(self, action: Connect | Do) -> Connected | Done:
@@ -68,6 +76,8 @@ class Maintenance:
                 return Connected()
             case Do("rescue"):
                 return Done(action.name, self._rescue())
+            case Do("prune"):
+                return Done(action.name, self._pruning.batch())
             case Do("unknown kinds"):
                 self._report_unknown_kinds()
                 return Done(action.name, more=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from sa_jobqueue.retention import Retention
 from sa_jobqueue.runner.executors.protocol import Execution, Executor
 from sa_jobqueue.runner.runner import Runner
 from sa_jobqueue.runner.settings import RunnerSettings
 
-__all__ = ["Execution", "Executor", "Runner", "RunnerSettings"]
+__all__ = ["Execution", "Executor", "Retention", "Runner", "RunnerSettings"]

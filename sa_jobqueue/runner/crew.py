@@ -124,6 +124,7 @@ class Crew:
             queues=settings.queues,
             lease=lease,
             margin=margin,
+            retention=settings.retention,
             runner_id=runner_id,
             subscribers=subscribers,
         )
@@ -131,7 +132,10 @@ class Crew:
             stores["maintenance"],
             "maintenance",
             duties.Maintaining(
-                maintenance.duties(rescue_interval=settings.rescue_interval), margin.total_seconds()
+                maintenance.duties(
+                    rescue_interval=settings.rescue_interval, prune_interval=settings.prune_interval
+                ),
+                margin.total_seconds(),
             ),
             duties.step,
             maintenance,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.names import check_name
+from sa_jobqueue.retention import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,8 @@ class RunnerSettings:
     `queues` gives each queue its number of handlers at once. `lease` is how long a claimed job stays ours without a
     renewal; it is renewed every third of it. `poll_interval` is how long an idle runner waits before it looks again.
     `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of lost runners
-    are looked for. `burst` ends the run once no job is due.
+    are looked for. `retention` is how long finished jobs are kept, `prune_interval` how often those past it are deleted.
+    `burst` ends the run once no job is due.
     """
 
     queues: Mapping[str, int] = field(default_factory=lambda: {"default": DEFAULT_CONCURRENCY})
@@ -32,6 +34,8 @@ class RunnerSettings:
     poll_interval: timedelta = timedelta(seconds=1)
     grace: timedelta = timedelta(seconds=25)
     rescue_interval: timedelta = timedelta(seconds=5)
+    retention: Retention = field(default_factory=Retention)
+    prune_interval: timedelta = timedelta(minutes=1)
     burst: bool = False
     name: str | None = None
 
@@ -51,6 +55,7 @@ class RunnerSettings:
             ("poll_interval", timedelta(milliseconds=1)),
             ("grace", timedelta(0)),
             ("rescue_interval", timedelta(milliseconds=10)),
+            ("prune_interval", timedelta(milliseconds=10)),
         ):
             value: timedelta = getattr(self, name)
             if not shortest <= value <= LONGEST:

@@ -15,6 +15,7 @@ from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.registry import Registry
+from sa_jobqueue.retention import Retention
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
@@ -197,7 +198,10 @@ class SimulatedRunner:
         self.maintenance = self._loop(
             "maintenance",
             duties.Maintaining(
-                Maintenance.duties(rescue_interval=timedelta(seconds=RESCUE)), patience=INTERVAL
+                Maintenance.duties(
+                    rescue_interval=timedelta(seconds=RESCUE), prune_interval=timedelta(minutes=1)
+                ),
+                patience=INTERVAL,
             ),
             self.steps.duties,
             lambda store: (
@@ -207,6 +211,7 @@ class SimulatedRunner:
                     queues=self.limits,
                     lease=lease,
                     margin=margin,
+                    retention=Retention(),
                     runner_id=self.name,
                     subscribers=subscribers,
                 ).perform

@@ -9,8 +9,18 @@ from uuid import UUID
 
 from sqlalchemy.exc import OperationalError
 
-from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued, Settled, Settlement
-from sa_jobqueue.states import Verb
+from sa_jobqueue.records import (
+    ClaimedJob,
+    ExpiredLease,
+    Landing,
+    Pruned,
+    PrunePosition,
+    Renewed,
+    Rescued,
+    Settled,
+    Settlement,
+)
+from sa_jobqueue.states import JobStatus, Verb
 from tests.simulation.database import RUNNING, Database, Key
 from tests.support.executions import NOON
 
@@ -150,6 +160,12 @@ class FakeStore:
             Rescued(row.id, "work", row.queue, row.attempts - row.returned, row.status, row.leased_by)
             for row in rows
         ]
+
+    def prune(
+        self, *, status: JobStatus, age: timedelta, limit: int, position: PrunePosition | None
+    ) -> Pruned:
+        """Nothing is ever old enough: no world lasts for days."""
+        return self._statement(lambda: Pruned(0))
 
     def unknown_kinds(self, *, queues: Sequence[str], kinds: Sequence[str], limit: int) -> dict[str, int]:
         return self._statement(dict)

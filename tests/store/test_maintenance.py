@@ -13,6 +13,7 @@ from sa_jobqueue.maintenance.acts import RESCUE_LIMIT, Maintenance
 from sa_jobqueue.maintenance.duties import Do, Done
 from sa_jobqueue.models import jobs
 from sa_jobqueue.registry import Registry
+from sa_jobqueue.retention import Retention
 from sa_jobqueue.store.leases import Store
 from tests.support.jobs import add_job, add_running, read_job, refuse
 
@@ -37,6 +38,7 @@ def maintenance(store: Store, heard: list[Event]) -> Maintenance:
         queues={"served": 1},
         lease=NONE,
         margin=NONE,
+        retention=Retention(),
         runner_id="runner-1",
         subscribers=Subscribers([heard.append]),
     )
@@ -142,5 +144,5 @@ def test_the_look_for_unserved_queues_is_bounded(engine: Engine, store: Store) -
 
 def test_every_duty_is_known(store: Store, maintenance: Maintenance) -> None:
     """What is due is also done: no duty's name is misspelt."""
-    for duty in maintenance.duties(rescue_interval=HOUR):
+    for duty in maintenance.duties(rescue_interval=HOUR, prune_interval=HOUR):
         assert maintenance.perform(Do(duty.name)) == Done(duty.name, more=False)

@@ -312,7 +312,7 @@ def test_help_shows_how_a_duration_is_written() -> None:
         parameter for parameter in cli.commands["run"].params if isinstance(parameter, click.Option)
     ]
     durations = [parameter for parameter in parameters if parameter.metavar == "DURATION"]
-    assert len(durations) == 4
+    assert len(durations) == 5
     for parameter in durations:
         assert "Written as 500ms, 10s, 2m or 1h30m." in (parameter.help or "")
     assert [parameter.name for parameter in parameters if not parameter.help] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy.exc import OperationalError
@@ -136,6 +137,29 @@ def test_a_gentle_duty_that_is_refused_is_patient_again() -> None:
     state, action = _first(state, Failed(Do("gentle"), REFUSED, 0.1), now=150.0)
     assert action == WaitUntil(None)
     assert _first(state, OwnRenewal(160.0), now=160.0)[1] == WaitUntil(190.0)
+
+
+def test_neither_of_two_backlogs_starves_the_other() -> None:
+    """Old jobs by the million, lost ones by the thousand: their batches take turns, whichever has more."""
+    state, done = _connected(PLAIN, GENTLE), []
+    for turn in range(1000):
+        now = 141.0 + turn * 0.01
+        state, action = _first(state, *(Done(name, more=True) for name in done[-1:]), now=now)
+        assert isinstance(action, Do)
+        done.append(action.name)
+    assert set(pairwise(done)) == {("plain", "gentle"), ("gentle", "plain")}
+
+
+def test_a_backlog_holds_up_no_duty_that_comes_due() -> None:
+    """A rescue that becomes due while batch follows batch is the very next thing."""
+    state, action = _first(_connected(PLAIN, GENTLE), now=141.0)
+    while action != Do("gentle"):
+        state, action = _first(state, Done("plain", more=True), now=141.5)
+    state, action = _first(state, Done("gentle", more=False), now=142.0)
+    for now in (143.0, 145.0, 146.9):
+        assert action == Do("plain")
+        state, action = _first(state, Done("plain", more=True), now=now)
+    assert _first(state, Done("plain", more=True), now=147.1)[1] == Do("gentle")
 
 
 def test_a_stop_ends_it() -> None:

@@ -119,6 +119,18 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "job 17 document.embed is dead after attempt 2 of 5: gone; stored without its details (DataError)",
     ),
     (
+        ev.JobsPruned(runner_id="r", status=JobStatus.DONE, count=1200),
+        "INFO",
+        "pruned 1200 done jobs past the retention",
+    ),
+    (
+        ev.PruneRefused(
+            runner_id="r", status=JobStatus.DEAD, count=1, fault="ForeignKeyViolation, constraint c"
+        ),
+        "WARNING",
+        "the database keeps 1 dead job past the retention: ForeignKeyViolation, constraint c",
+    ),
+    (
         ev.OutcomeDropped(**JOB, verb=Verb.COMPLETE, cause="gone"),
         "WARNING",
         "job 17 document.embed: attempt 2 ended in complete, not written: the row doesn't exist any more",

@@ -25,6 +25,7 @@ from sa_jobqueue.runner import RunnerSettings
         ({"poll_interval": timedelta(days=10**6)}, "poll_interval="),
         ({"grace": timedelta(seconds=-1)}, "grace=-1s"),
         ({"rescue_interval": timedelta(0)}, "rescue_interval=0s"),
+        ({"prune_interval": timedelta(0)}, "prune_interval=0s: must be from 10ms"),
     ],
 )
 def test_what_cannot_work_is_refused(settings: dict[str, Any], words: str) -> None:
