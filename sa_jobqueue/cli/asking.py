@@ -7,13 +7,14 @@ import sys
 import click
 
 from sa_jobqueue.cli.exits import CommandError
+from sa_jobqueue.cli.output import is_terminal
 
 
 def confirm(question: str, *, yes: bool) -> None:
     """Return when it may go on; raises click.Abort when somebody says no, CommandError when nobody can be asked."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise CommandError(
             f"{question} There is no terminal to ask on: add --yes, or --dry-run to look first"
         )
@@ -26,7 +27,7 @@ class Progress:
     def __init__(self, total: int, *, least: int) -> None:
         self._total = total
         self._shown = False
-        self._live = sys.stderr.isatty() and total > least
+        self._live = is_terminal(sys.stderr) and total > least
 
     def show(self, number: int) -> None:
         """So many are done."""

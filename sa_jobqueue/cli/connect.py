@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sa_jobqueue.cli.exits import CommandError, SchemaError, TroubleError, UnreachableError
 from sa_jobqueue.cli.options import option
+from sa_jobqueue.cli.output import safe_lines
 from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
@@ -33,7 +34,7 @@ STATEMENT_TIMEOUT, LOCK_TIMEOUT = "60s", "5s"
 
 _ADVICE = {
     "42501": "this role may not do that: it needs USAGE on the schema, SELECT to read, SELECT and UPDATE for the verbs, "
-    "SELECT and DELETE to prune",
+    "SELECT, UPDATE and DELETE to prune",
     "57014": f"the statement was cancelled, as one that takes longer than {STATEMENT_TIMEOUT}: ask for less, "
     "by --status, --queue or --limit",
     "55P03": f"a row stayed locked by another transaction for {LOCK_TIMEOUT}: try again later, or look for a session "
@@ -114,7 +115,7 @@ class Database:
             self._engine.dispose()
 
     @contextmanager
-    def transaction(self, *, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[Connection]:
+    def transaction(self, *, lock_timeout: str | None = None) -> Iterator[Connection]:
         """One transaction, committed at the end, in which neither a statement nor a wait for a lock takes for ever.
 
         The first one connects, and checks that the tables are there.
@@ -125,7 +126,9 @@ class Database:
             with self.transaction():
                 require(installed_version(connection))
         with connection.begin():
-            connection.execute(bounded(), {"statement": STATEMENT_TIMEOUT, "lock": lock_timeout})
+            connection.execute(
+                bounded(), {"statement": STATEMENT_TIMEOUT, "lock": lock_timeout or LOCK_TIMEOUT}
+            )
             yield connection
 
     def now(self) -> datetime:
@@ -138,4 +141,5 @@ class Database:
 def _told(error: DBAPIError) -> TroubleError:
     cause = error.orig or error
     advice = _ADVICE.get(getattr(cause, "sqlstate", None) or "")
-    return TroubleError(headline(cause) + (f"\n{advice}" if advice else ""))
+    # What a trigger raises is somebody else's text.
+    return TroubleError("\n".join([*safe_lines(headline(cause)), *([advice] if advice else [])]))

@@ -12,7 +12,6 @@ from typing import NoReturn
 import click
 import sqlalchemy
 
-from sa_jobqueue.cli.exits import EXIT_CODES
 from sa_jobqueue.cli.jobs import jobs
 from sa_jobqueue.cli.prune import prune
 from sa_jobqueue.cli.run import run
@@ -33,7 +32,10 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
     ctx.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Each command's --help has its exit codes.",
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -43,7 +45,13 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
     help="Show the version.",
 )
 def cli() -> None:
-    """Jobs in PostgreSQL, as part of your SQLAlchemy application."""
+    """Jobs in PostgreSQL, as part of your SQLAlchemy application.
+
+    \b
+      sa-jobqueue run myapp.jobs:jobs
+      sa-jobqueue stats
+      sa-jobqueue jobs list --status dead
+    """
 
 
 for command in (run, jobs, prune, stats):

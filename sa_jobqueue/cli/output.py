@@ -13,7 +13,7 @@ import sys
 import unicodedata
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -68,16 +68,21 @@ def cut(text: str, width: int) -> str:
     return ("".join(taken) + _ELLIPSIS)[: max(0, width)]
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Somebody is on the other side. A process that was started without a stream has None there."""
+    return stream is not None and stream.isatty()
+
+
 def terminal_width() -> int | None:
     """The width to fit into; None, for as wide as need be, when nobody looks: output to a pipe or file."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+    if is_terminal(sys.stdout) or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
 
 
 def coloured(text: str, status: JobStatus) -> str:
     """The text in its status's colour; plain without a terminal, and when NO_COLOR asks for it."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not is_terminal(sys.stdout)
     return text if plain else click.style(text, fg=_COLOURS.get(status))
 
 

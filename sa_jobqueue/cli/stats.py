@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("QUEUE", least=10),
-    *(
-        Column(title, right=True)
-        for title in ("DUE", "OLDEST DUE", "SCHEDULED", "RUNNING", "LONGEST", "EXPIRED")
-    ),
-    *(Column(title, right=True) for title in ("DEAD", "DONE", "CANCELLED")),
+    *(Column(title, right=True) for title in ("DUE", "OLDEST DUE", "SCHEDULED", "RUNNING", "LONGEST")),
+    *(Column(title, right=True) for title in ("DEAD", "DONE", "CANCELLED", "EXPIRED")),
 )
 
 
@@ -75,6 +72,7 @@ def _row(queue: QueueStats, numbers: Stats) -> tuple[str, ...]:
     return (
         queue.queue,
         *(str(queue.due), age(queue.oldest_due), str(queue.scheduled)),
-        *(str(queue.running), age(queue.oldest_running), str(queue.expired)),
+        *(str(queue.running), age(queue.oldest_running)),
         *map(finished, (JobStatus.DEAD, JobStatus.DONE, JobStatus.CANCELLED)),
+        str(queue.expired),
     )

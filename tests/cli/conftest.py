@@ -42,18 +42,8 @@ def command(database_url: str) -> Command:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody can be asked."""
-    monkeypatch.setattr("sa_jobqueue.cli.asking.sys", TerminalSys())
-
-
-class TerminalSys:
-    """Stands where `sys` stands: standard input is a terminal, standard error none."""
-
-    class stdin:  # noqa: N801 - as in sys
-        isatty = staticmethod(lambda: True)
-
-    class stderr:  # noqa: N801
-        isatty = staticmethod(lambda: False)
+    """Somebody can be asked; nobody looks at the progress."""
+    monkeypatch.setattr("sa_jobqueue.cli.asking.is_terminal", lambda stream: stream is not sys.stderr)
 
 
 def process(*arguments: str, url: str, **settings: Any) -> subprocess.Popen[str]:

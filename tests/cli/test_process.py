@@ -95,8 +95,9 @@ def test_a_reader_that_has_seen_enough(engine: Engine, database_url: str) -> Non
     assert complaint == ""
 
 
-def test_a_closed_standard_output(database_url: str) -> None:
+def test_a_closed_standard_output(engine: Engine, database_url: str) -> None:
     """Started without any standard output, the command still ends in order."""
+    add_job(engine)
     with process("jobs", "list", url=database_url, preexec_fn=lambda: os.close(1)) as running:
         _, err = running.communicate(timeout=60)
     assert "Traceback" not in err
@@ -114,7 +115,9 @@ def test_an_interruption_on_the_way(engine: Engine, database_url: str) -> None:
         holder.execute(select(jobs.c.id).where(jobs.c.id == 2).with_for_update())
         with process("jobs", "cancel", "--all", "--yes", url=database_url) as running:
             with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as watcher:
-                wait_until(lambda: watcher.execute(waiting).scalar_one(), what="the command waits for a lock")
+                wait_until(
+                    lambda: watcher.execute(waiting).scalar_one(), timeout=60, what="the command waits"
+                )
             running.send_signal(signal.SIGINT)
             out, err = running.communicate(timeout=60)
     assert running.returncode == 130
