@@ -45,7 +45,10 @@ class JobContext:
 
     @property
     def cancel_requested(self) -> bool:
-        """Somebody asked to cancel the job. Return any outcome soon; the job is cancelled unless it is done first."""
+        """Somebody asked to cancel the job: stop soon, by `raise_if_cancelled()` or with any outcome.
+
+        A handler that returns as usual is done all the same; whatever else it does, the job is cancelled.
+        """
         return self._cancel_requested
 
     def raise_if_lost(self) -> None:

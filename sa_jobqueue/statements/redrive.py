@@ -32,17 +32,17 @@ def redrive() -> Select[tuple[int, str, str | None, str]]:
 
 @cache
 def redrive_keyed() -> Select[tuple[int, str, str | None, str]]:
-    """The same for a job that takes its key again: a unique violation when another job holds it by now."""
+    """The same with jobs that take their key again: a unique violation when another job holds it by now."""
     schema_in_use()
-    return _redrive(lambda takes_key: takes_key)
+    return _redrive()
 
 
-def _redrive(guard: Callable[[ColumnElement[bool]], ColumnElement[bool]]) -> Select[Any]:
+def _redrive(*guards: Callable[[ColumnElement[bool]], ColumnElement[bool]]) -> Select[Any]:
     rows = named(_takes_key, lambda job: job.c.idempotency_key)
     past = jobs.c.expires_at <= moment()
     changes = (
         update(jobs)
-        .where(rows.c.status.in_(_SOURCES), guard(rows.c.takes_key))
+        .where(rows.c.status.in_(_SOURCES), *(guard(rows.c.takes_key) for guard in guards))
         .values(
             # A job that was running when this statement began may be dead by now: see the traps in `statements`.
             **lease_ended(),

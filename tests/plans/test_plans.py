@@ -151,6 +151,9 @@ def test_a_lost_claim_is_found_among_the_running(loaded: Table) -> None:
         plan = loaded.explain(statement, {"token": uuid.uuid4(), **given})
         assert plan.scanned == []
         assert plan.indexes <= {PRIMARY, RUNNING_INDEX}
+    plan = loaded.explain(settle.release_listed(), {"token": TOKEN, "ids": loaded.running})
+    assert plan.scanned == []
+    assert plan.root["Actual Rows"] == 100
 
 
 @pytest.mark.parametrize(

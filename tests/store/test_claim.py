@@ -174,6 +174,18 @@ def test_a_lost_claim_with_a_request_is_cancelled(engine: Engine, store: Store, 
     assert (row.status, row.reason, row.finished_at is None) == ("cancelled", "cancelled", False)
 
 
+def test_a_lost_claim_is_given_back_around_a_lock(engine: Engine, store: Store, token: UUID) -> None:
+    """A row that an application has locked is not waited for; the next release, a renewal later, gives it back."""
+    ids = [add_job(engine) for _ in range(3)]
+    store.claim(token=token, quotas={"default": 3}, kinds=["test"], lease=MINUTE)
+    with engine.begin() as application:
+        application.execute(select(jobs.c.id).where(jobs.c.id == ids[1]).with_for_update())
+        assert store.release_claim(token=token) == 2
+        assert [read_job(engine, job_id).status for job_id in ids] == ["ready", "running", "ready"]
+    assert store.release_claim(token=token) == 1
+    assert [read_job(engine, job_id).returned for job_id in ids] == [1, 1, 1]
+
+
 def test_a_release_that_is_refused_holds_back_no_other(engine: Engine, store: Store, token: UUID) -> None:
     """Of a lost claim all but the row that somebody's trigger protects come back at once, attempts included."""
     ids = [add_job(engine) for _ in range(5)]

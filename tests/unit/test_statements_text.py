@@ -85,6 +85,21 @@ def test_no_guard_names_the_status(build: Callable[[], Any]) -> None:
     assert "WHERE jobqueue_jobs.status" not in text
 
 
+@pytest.mark.parametrize(("build", "ids"), [(settle.release_claim, False), (settle.release_listed, True)])
+def test_a_lost_claim_is_found_by_its_token(build: Callable[[], Any], *, ids: bool) -> None:
+    """Without ids the running jobs are the way in; locks in id order, none waited for, as in every batch."""
+    listed = "AND job.id = ANY (CAST(%(ids)s::VARCHAR AS BIGINT[])) " if ids else ""
+    cte, update = text_of(build()).split(" UPDATE jobqueue_jobs ")
+    assert cte == (
+        "WITH held AS MATERIALIZED (SELECT job.id AS id FROM jobqueue_jobs AS job WHERE job.status = 'running' "
+        f"AND job.lease_token = CAST(%(token)s::UUID AS UUID) {listed}"
+        "ORDER BY job.id FOR NO KEY UPDATE SKIP LOCKED)"
+    )
+    assert update.endswith(
+        "FROM held WHERE jobqueue_jobs.id = held.id RETURNING jobqueue_jobs.id, jobqueue_jobs.status"
+    )
+
+
 @pytest.mark.parametrize("build", OPERATOR)
 def test_a_persons_verb_locks_in_id_order_and_waits(build: Callable[[], Any]) -> None:
     """No lock is skipped, for nobody comes back for what was left out; id order keeps two people from a deadlock."""
