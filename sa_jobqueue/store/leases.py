@@ -165,7 +165,8 @@ class Store:
         """Delete one batch of jobs of a terminal status that finished longer than `age` ago, the oldest first.
 
         Skips what is locked, counts what the database refuses to delete, and goes on from the last answer's `position`.
-        Waits for nobody for longer than half a second.
+        Locks on what hangs on a job by an application's foreign key are waited for, half a second each and a few of
+        them at most; then those jobs are left as locked ones are.
         """
         return prune_batch(
             self._connection.rows, status=status, age=age, limit=limit, position=position, patience=PATIENCE

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LARGEST_BATCH = 10_000
 #: How long a runner's batch waits for a lock on what hangs on a job by a foreign key.
 PATIENCE = timedelta(milliseconds=500)
-#: After so many statements that were out of their time, the rest of a batch is left for another time.
+#: After so many pieces of a batch that met a lock or another trouble that passes, the rest is left for another time.
 MOST_WAITS = 5
 _LOWEST_ID = -(2**63)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, create_engine, func, select, text
 
 from sa_jobqueue.events import Event, JobsPruned, PruneRefused, Subscribers
 from sa_jobqueue.maintenance import prune
@@ -178,6 +179,28 @@ def test_a_sweep_through_nothing_but_refusals_is_bounded(
         assert counts(engine) == {"done": left}
     assert [type(event) for event in heard] == [PruneRefused, JobsPruned, PruneRefused]
     assert [event.count for event in heard if isinstance(event, PruneRefused)] == [200, 450]
+
+
+def test_without_the_right_to_delete_all_else_goes_on(engine: Engine, heard: list[Event]) -> None:
+    """A role from before there was a prune may only read and update: that is told once, and is no fault of the loop."""
+    add_many(engine, "done", 30)
+    role = f"limited_{secrets.token_hex(6)}"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {role}"))
+        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE ON jobqueue_jobs TO {role}"))
+    limited = create_engine(engine.url, connect_args={"options": f"-c role={role}"})
+    store = Store(limited, name="r")
+    pruning = Pruning(store, retention=Retention(), runner_id="r", subscribers=Subscribers([heard.append]))
+    for _ in range(2):
+        sweep(pruning)
+    store.close()
+    limited.dispose()
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP OWNED BY {role}"))
+        connection.execute(text(f"DROP ROLE {role}"))
+    fault = "InsufficientPrivilege, SQLSTATE 42501"
+    assert heard == [PruneRefused(runner_id="r", status=JobStatus.DONE, count=30, fault=fault)]
+    assert counts(engine) == {"done": 30}
 
 
 def test_a_locked_job_goes_with_the_next_sweep(engine: Engine, make: Callable[..., Pruning]) -> None:
