@@ -138,6 +138,6 @@ def _tell(swept: list[_Swept], *, as_json: bool) -> None:
             click.echo(f"{one.deleted:,} {one.status} pruned")
         if one.refused:
             note(
-                f"{one.refused:,} {one.status} jobs have to stay, the first of them for: {safe(one.fault or '')}; "
+                f"{one.status} jobs that have to stay: {one.refused:,}, the first for: {safe(one.fault or '')}; "
                 "delete what refers to them, or let the foreign key say ON DELETE CASCADE or SET NULL"
             )

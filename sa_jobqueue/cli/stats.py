@@ -57,9 +57,7 @@ def stats(*, database: Database, exact: bool, as_json: bool) -> None:
     shown = [*numbers.queues, *([numbers.total] if len(numbers.queues) > 1 else [])]
     click.echo("\n".join(lines(_COLUMNS, [_row(one, numbers) for one in shown], width=terminal_width())))
     if numbers.total.expired:
-        note(
-            f"{numbers.total.expired} running jobs have an expired lease: any runner takes them back; is one running?"
-        )
+        note(f"expired leases: {numbers.total.expired:,}; any runner takes these jobs back, is one running?")
 
 
 def _row(queue: QueueStats, numbers: Stats) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ def test_an_interruption_on_the_way(engine: Engine, database_url: str) -> None:
             out, err = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "Traceback" not in err
-    assert "3 jobs are left" in err
+    assert "left: 3;" in err
     assert out == ""
     assert rows(engine) == before
 

@@ -101,7 +101,7 @@ def test_what_an_application_keeps_is_told(command: Command, engine: Engine) -> 
     result = command("prune", "--yes")
     assert result.exit_code == 1
     assert "2 done pruned" in result.stdout
-    assert "1 done jobs have to stay" in result.stderr
+    assert "done jobs that have to stay: 1," in result.stderr
     assert "constraint kept" in result.stderr
     assert [row.id for row in rows(engine)] == [2]
 

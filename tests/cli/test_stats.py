@@ -39,7 +39,7 @@ def test_the_table(command: Command) -> None:
     assert ai.split()[-4:] == ["0", "0", "0", "1"]
     assert mail.split() == ["mail", "0", "-", "0", "0", "-", "1", "2", "1", "0"]
     assert total.split()[-4:] == ["1", "2", "1", "1"]
-    assert "1 running jobs have an expired lease" in result.stderr
+    assert "expired leases: 1;" in result.stderr
 
 
 @pytest.mark.usefixtures("filled")

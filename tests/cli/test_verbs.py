@@ -250,7 +250,7 @@ def test_a_batch_is_a_transaction(command: Command, engine: Engine, monkeypatch:
     result = command("jobs", "redrive", "--all", "--yes")
     assert result.exit_code == 130
     assert "4 ready again" in result.stdout
-    assert "1 jobs are left" in result.stderr
+    assert "left: 1;" in result.stderr
     assert statuses(engine) == ["dead", *["ready"] * 4]
 
 
@@ -324,7 +324,7 @@ def test_a_role_without_the_right_is_told_once(command: Command, engine: Engine,
         assert result.exit_code == 1
         assert result.stderr.count("permission denied") == 1
         assert "SELECT and UPDATE for the verbs" in result.stderr
-        assert "600 jobs are left" in result.stderr
+        assert "left: 600;" in result.stderr
     finally:
         with engine.begin() as connection:
             connection.execute(text("DROP OWNED BY reader_of_jobs"))

@@ -56,7 +56,7 @@ def act(database: Database, chosen: Chosen, verb: Act, *, done: str, as_json: bo
         if not as_json:
             _tell(results, done)
         if untried:
-            note(f"{untried:,} jobs are left; a batch that was under way may have gone through all the same")
+            note(f"left: {untried:,}; a batch that was under way may have gone through all the same")
     if interrupted:
         return INTERRUPTED
     return 0 if all(result.landed for result in results) else INCOMPLETE
