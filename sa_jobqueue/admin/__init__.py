@@ -1,14 +1,30 @@
-"""What people do to jobs: cancel, redrive, reschedule, inside the caller's transaction.
+"""What people look at and do to jobs: list, show, stats; cancel, redrive, reschedule; inside the caller's transaction.
 
+    page = admin.list_jobs(session, statuses=["dead"])  # frozen records, the newest first
     results = admin.redrive(session, [7, 8])            # Session, scoped_session or Connection
     results = await admin.cancel(async_session, [7])    # their async twins
 
-Unlike a runner's verbs these prove nothing but the id. The caller commits.
+Unlike a runner's verbs those for people prove nothing but the id. The caller commits.
 """
 
 from __future__ import annotations
 
+from sa_jobqueue.admin.reading import get_job, list_jobs, stats
 from sa_jobqueue.admin.verbs import cancel, redrive, reschedule
 from sa_jobqueue.records import OperatorResult
+from sa_jobqueue.views import JobDetails, JobPage, JobSummary, QueueStats, Stats
 
-__all__ = ["OperatorResult", "cancel", "redrive", "reschedule"]
+__all__ = [
+    "JobDetails",
+    "JobPage",
+    "JobSummary",
+    "OperatorResult",
+    "QueueStats",
+    "Stats",
+    "cancel",
+    "get_job",
+    "list_jobs",
+    "redrive",
+    "reschedule",
+    "stats",
+]

@@ -22,6 +22,19 @@ Exit codes:
   128+n  forced by a second signal n
 """
 
+OPERATOR_EXIT_CODES = """\b
+Exit codes:
+  0      done as asked; a list without jobs too
+  1      some jobs did not go, there is no such job, nobody confirmed, or an unexpected error
+  2      usage: an option or the database URL can't be used, or --yes is missing without a terminal
+  3      the database server can't be reached
+  4      the queue's tables are missing or older than this release needs
+  130    interrupted; what was done until then stays done
+"""
+#: Some jobs didn't go, or there is no such job.
+INCOMPLETE = 1
+INTERRUPTED = 130
+
 
 class CommandError(click.ClickException):
     """Trouble with what was asked for; the message is all that is shown."""
@@ -30,6 +43,12 @@ class CommandError(click.ClickException):
 
     def __init__(self, message: str) -> None:
         super().__init__(hide_passwords(message))
+
+
+class TroubleError(CommandError):
+    """The database refused what was asked of it, or has no such job."""
+
+    exit_code = INCOMPLETE
 
 
 class UnreachableError(CommandError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import platform
 import sys
 import traceback
@@ -11,8 +12,10 @@ from typing import NoReturn
 import click
 import sqlalchemy
 
-from sa_jobqueue.cli.exits import EXIT_CODES
+from sa_jobqueue.cli.jobs import jobs
+from sa_jobqueue.cli.prune import prune
 from sa_jobqueue.cli.run import run
+from sa_jobqueue.cli.stats import stats
 from sa_jobqueue.database import hide_passwords
 
 
@@ -29,7 +32,10 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
     ctx.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Each command's --help has its exit codes.",
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -39,14 +45,26 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
     help="Show the version.",
 )
 def cli() -> None:
-    """Jobs in PostgreSQL, as part of your SQLAlchemy application."""
+    """Jobs in PostgreSQL, as part of your SQLAlchemy application.
+
+    \b
+      sa-jobqueue run myapp.jobs:jobs
+      sa-jobqueue stats
+      sa-jobqueue jobs list --status dead
+    """
 
 
-cli.add_command(run)
+for command in (run, jobs, prune, stats):
+    cli.add_command(command)
 
 
 def main() -> NoReturn:
     """The command `sa-jobqueue`. Always ends the process, with one of the documented exit codes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal in Latin-1 gets the rest of the text all the same
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli()
     except Exception:  # shown as Python would, but for passwords

@@ -72,6 +72,11 @@ def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta
         raise click.BadParameter(str(error), ctx, param) from None
 
 
+def optional_duration(ctx: click.Context, param: click.Parameter, text: str | None) -> timedelta | None:
+    """The same, for an option that may be left out."""
+    return None if text is None else duration(ctx, param, text)
+
+
 def queues(
     ctx: click.Context, param: click.Parameter, text: str | None
 ) -> dict[str, int | QueueSettings] | None:

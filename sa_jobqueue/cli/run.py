@@ -6,7 +6,6 @@ What a runner does is `runner`'s business.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -16,17 +15,11 @@ import click
 from sqlalchemy.exc import OperationalError
 
 from sa_jobqueue import logs
-from sa_jobqueue.cli.exits import (
-    EXIT_CODES,
-    CommandError,
-    SchemaError,
-    UnreachableError,
-    exit_hard,
-)
+from sa_jobqueue.cli import connect
+from sa_jobqueue.cli.connect import database_options
+from sa_jobqueue.cli.exits import EXIT_CODES, CommandError, SchemaError, exit_hard
 from sa_jobqueue.cli.options import duration_option, option, queues, retention_option, timeout
-from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
-from sa_jobqueue.failures import headline
 from sa_jobqueue.loading import load_registry
 from sa_jobqueue.models import configure
 from sa_jobqueue.models import metadata as tables
@@ -44,7 +37,6 @@ if TYPE_CHECKING:
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner import QueueSettings
 
-_URL_VARIABLES = ("SA_JOBQUEUE_DATABASE_URL", "DATABASE_URL")
 _DEFAULTS = RunnerSettings()
 
 
@@ -90,13 +82,7 @@ _DEFAULTS = RunnerSettings()
     "10s more)",
 )
 @click.option("--burst", is_flag=True, help="Stop when no job is due.")
-@option(
-    "--database-url",
-    envvar=_URL_VARIABLES,
-    metavar="URL",
-    help="The database, as postgresql://user:password@host/name.",
-)
-@option("--schema", help="The schema of the queue's tables. Default: found through search_path.")
+@database_options
 @option("--name", help="This runner's name. Default: host and process.")
 @option(
     "--log-format",
@@ -139,7 +125,7 @@ def run(
     # Before the application is imported, so that what it logs then is seen.
     logs.set_up_logging(log_format, log_level, sys.stderr)
     try:
-        url = normalise_url(_database_url(database_url))
+        url = connect.database_url(database_url)
         if schema:
             configure(schema=schema)
         registry = _load(target)
@@ -179,19 +165,7 @@ def _run(registry: Registry, url: URL, settings: RunnerSettings) -> int:
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
     except OperationalError as error:
-        cause = headline(error.orig or error)
-        raise UnreachableError(f"can't reach the database at {shown_url(url)}: {cause}") from error
-
-
-def _database_url(given: str | None) -> str:
-    """The first that isn't empty: the option, then the variables."""
-    for text in (given, *map(os.environ.get, _URL_VARIABLES)):
-        if text and text.strip():
-            return text
-    raise ConfigurationError(
-        f"no database URL: set {' or '.join(_URL_VARIABLES)}, or give --database-url "
-        "postgresql://user:password@host/name"
-    )
+        raise connect.unreachable(error, url) from error
 
 
 def _load(target: str) -> Registry:

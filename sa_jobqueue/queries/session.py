@@ -1,17 +1,35 @@
-"""Who answers on this connection?"""
+"""About the connection itself: who answers on it, by what clock, and how long may a statement of this transaction take?"""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Text, bindparam, cast, func, select, true
+
+from sa_jobqueue.sql import moment, word
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import ColumnElement, Executable, Select
 
 
 @cache
 def backend_pid() -> Select[Any]:
     """The process that runs this very statement."""
     return select(func.pg_backend_pid())
+
+
+@cache
+def clock() -> Select[Any]:
+    """The database's time."""
+    return select(moment())
+
+
+@cache
+def bounded() -> Executable:
+    """Bounds on what follows in this transaction, as texts such as "60s": `statement` for each statement, `lock` for each wait."""
+
+    def setting(name: str, value: str) -> ColumnElement[str]:
+        return func.set_config(word(name), cast(bindparam(value, type_=Text), Text), true())
+
+    return select(setting("statement_timeout", "statement"), setting("lock_timeout", "lock"))

@@ -1,4 +1,4 @@
-"""The runner's own connections: how they are made, and how they read what the server sends.
+"""The runner's and the command line's own connections: how they are made, and how they read what the server sends.
 
 Nothing here knows statements or jobs beyond their payload.
 """
@@ -29,11 +29,12 @@ _DECODE = JSONDecoder().raw_decode
 
 
 def runner_engine(url: URL, runner_id: str, *, deadline: timedelta) -> Engine:
-    """Connections for the loops alone: no pool, for each loop keeps one for as long as it lives.
+    """Connections without a pool, for each loop or command keeps one for as long as it lives.
 
     No statement keeps a loop for longer than `deadline`: then its connection is closed and the statement fails as after
-    a lost answer. To connect may take as long, but no more than 10 s for each address of the server. The URL's query has the last word on all settings but the encoding. Raises ConfigurationError when its
-    `prepare_threshold` is neither a number nor `none`.
+    a lost answer. To connect may take as long, but no more than 10 s for each address of the server. The URL's query has
+    the last word on all settings but the encoding. Raises ConfigurationError when its `prepare_threshold` is neither a
+    number nor `none`.
     """
     arguments: dict[str, Any] = {
         "application_name": f"sa_jobqueue {runner_id}"[:63],

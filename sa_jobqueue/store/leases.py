@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.errors import SchemaVersionError
-from sa_jobqueue.models import SCHEMA_VERSION, schema_in_use
 from sa_jobqueue.queries import expired, schema, unknown, unserved
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
 from sa_jobqueue.statements import postpone, renew, rescue
@@ -19,6 +17,7 @@ from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.pruning import PATIENCE, prune_batch
 from sa_jobqueue.store.reconcile import STATUSES, misses
 from sa_jobqueue.store.refusals import Refusals, unheard
+from sa_jobqueue.store.schema import require
 from sa_jobqueue.store.settling import settle_all
 from sa_jobqueue.store.trouble import passes_by_itself
 
@@ -229,9 +228,7 @@ class Store:
 
     def check_schema(self) -> None:
         """Raise SchemaVersionError when the tables are missing or older than this release needs; newer is fine."""
-        installed = self.installed_version()
-        if installed is None or installed < SCHEMA_VERSION:
-            raise SchemaVersionError(_advice(installed), installed=installed, required=SCHEMA_VERSION)
+        require(self.installed_version())
 
     def reset(self) -> None:
         """Drop a broken connection; the next call connects anew."""
@@ -240,19 +237,3 @@ class Store:
     def close(self) -> None:
         """Give the connection back. The next call would open another one."""
         self._connection.close()
-
-
-def _advice(installed: int | None) -> str:
-    name = schema_in_use()
-    place = f"in schema {name!r}" if name is not None else "on the search_path"
-    argument = "" if name is None else f", schema={name!r}"
-    found = (
-        f"no jobqueue_jobs table of sa_jobqueue {place}"
-        if installed is None
-        else (f"the queue's tables {place} have version {installed}, this release needs {SCHEMA_VERSION}")
-    )
-    return (
-        f"{found}: add a revision to your Alembic history with "
-        f"op.migrate_jobqueue({installed or 0}, {SCHEMA_VERSION}{argument}) (unless you have it already) and run: "
-        "alembic upgrade head"
-    )
