@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.states import JobStatus
 
+#: What Python can hold in every time zone; PostgreSQL knows infinity and years BC as well.
+_EARLIEST, _LATEST = "0001-01-02T00:00:00Z", "9999-12-30T00:00:00Z"
+
 
 def word(value: str) -> ColumnElement[str]:
     """A constant of ours in the text of the statement: nothing to send, nothing for the planner to guess."""
@@ -48,6 +51,12 @@ def number(value: int) -> ColumnElement[int]:
 def moment() -> ColumnElement[Any]:
     """The start of this statement. now() is the start of the transaction, which may be long past."""
     return func.statement_timestamp(type_=DateTime(timezone=True))
+
+
+def readable(time: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A time that no driver stumbles over: one odd row in an answer would cost all the others."""
+    earliest, latest = (cast(word(text), DateTime(timezone=True)) for text in (_EARLIEST, _LATEST))
+    return func.greatest(func.least(time, latest), earliest)
 
 
 def interval(name: str) -> ColumnElement[Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from sqlalchemy import Connection, inspect
-from sqlalchemy.orm import Session
+from sqlalchemy import inspect
 
 from sa_jobqueue.entry.references import stored_value
 from sa_jobqueue.entry.request import passed_instead, request_of
@@ -13,13 +12,14 @@ from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
 from sa_jobqueue.records import Enqueued
 from sa_jobqueue.store.inserts import insert_jobs
-from sa_jobqueue.store.sessions import job_connection
+from sa_jobqueue.store.sessions import connection_of, run_on
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
+    from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import InstanceState, scoped_session
+    from sqlalchemy.orm import InstanceState, Session, scoped_session
 
     from sa_jobqueue.payloads import Ref
     from sa_jobqueue.records import NewJob
@@ -48,25 +48,14 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine
     Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
     note names its index, and nothing has been inserted.
     """
-    if (registry := getattr(target, "registry", None)) is not None:  # scoped_session, async_scoped_session
-        target = registry()
-    if isinstance(target, Session | Connection):
-        return _enqueue_many(target, jobs)
-    if not hasattr(target, "run_sync"):
-        raise TypeError(
-            f"enqueue_many(): expected a Session, Connection, AsyncSession or AsyncConnection first, got "
-            f"{type(target).__qualname__}"
-        )
-    # AsyncSession and AsyncConnection, which need greenlet and so are not imported here.
-    answer: Coroutine[Any, Any, list[Enqueued]] = target.run_sync(_enqueue_many, jobs)
-    return answer
+    return run_on(target, lambda given: _enqueue_many(given, jobs), caller="enqueue_many")
 
 
 def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enqueued]:
     items, new_jobs = _collected(jobs)
     if not items:
         return []
-    connection = target if isinstance(target, Connection) else job_connection(target)
+    connection = connection_of(target)
     result = []
     for job, answer in zip(items, insert_jobs(connection, new_jobs), strict=True):
         enqueued = Enqueued(answer.id, "created" if answer.created else "existing")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
-    DateTime,
     Integer,
     SmallInteger,
     Text,
@@ -26,15 +25,12 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from sa_jobqueue.sql import array, interval, keys, moment, number, status, word
+from sa_jobqueue.sql import array, interval, keys, moment, number, readable, status
 from sa_jobqueue.statements.parts import one_more_start
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Select, SelectBase, Update
-
-#: What Python can hold in every time zone; PostgreSQL knows infinity and years BC as well.
-_EARLIEST, _LATEST = "0001-01-02T00:00:00Z", "9999-12-30T00:00:00Z"
+    from sqlalchemy import Select, SelectBase, Update
 
 
 def _chosen(*, locked: bool) -> Select[Any]:
@@ -137,15 +133,9 @@ def _take(ids: SelectBase) -> Update:
             jobs.c.attempts,
             jobs.c.returned,
             jobs.c.max_attempts,
-            _readable(jobs.c.run_at).label("run_at"),
-            _readable(jobs.c.created_at).label("created_at"),
+            readable(jobs.c.run_at).label("run_at"),
+            readable(jobs.c.created_at).label("created_at"),
             jobs.c.idempotency_key,
             func.coalesce(jobs.c.expires_at <= moment(), false()).label("expired"),
         )
     )
-
-
-def _readable(moment: ColumnElement[Any]) -> ColumnElement[Any]:
-    """A time that no driver stumbles over: one odd row in the answer would cost every job of the claim an attempt."""
-    earliest, latest = (cast(word(text), DateTime(timezone=True)) for text in (_EARLIEST, _LATEST))
-    return func.greatest(func.least(moment, latest), earliest)

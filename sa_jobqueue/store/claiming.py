@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from sa_jobqueue.store.own_connection import OwnConnection
+    from sa_jobqueue.store.callers_connection import StoreConnection
 
 #: How many rows that can't be claimed may stand at the head of a queue before they hold up what is behind them.
 SPARE = 100
 
 
 def claim_rows(
-    connection: OwnConnection, quotas: Mapping[str, int], kinds: Sequence[str], terms: Mapping[str, Any]
+    connection: StoreConnection, quotas: Mapping[str, int], kinds: Sequence[str], terms: Mapping[str, Any]
 ) -> Sequence[Any]:
     """The rows of what was taken from each queue, at most its quota; `terms` are token, lease and runner.
 
@@ -42,7 +42,7 @@ def claim_rows(
 
 
 def _claim_around(
-    connection: OwnConnection, quotas: Mapping[str, int], due: Sequence[Any], terms: Mapping[str, Any]
+    connection: StoreConnection, quotas: Mapping[str, int], due: Sequence[Any], terms: Mapping[str, Any]
 ) -> list[Any]:
     """Claim by id, as far as each queue's quota goes, whatever does not fail."""
     taken: list[Any] = []
@@ -73,7 +73,7 @@ def _claim_around(
             raise
 
 
-def release_rows(connection: OwnConnection, token: UUID) -> int:
+def release_rows(connection: StoreConnection, token: UUID) -> int:
     """Give back what carries this token; a row whose release the database refuses is left to its lease."""
     try:
         return len(connection.rows(release_claim(), {"token": token}))

@@ -1,4 +1,4 @@
-"""The store as a runner sees it: claim, renew, settle, rescue, on one connection of its own.
+"""The store as a runner sees it: claim, renew, settle, rescue, on one connection.
 
 What columns these words write stands in `statements`; when to call them is the runner's business.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Connection
+
 from sa_jobqueue.errors import SchemaVersionError
 from sa_jobqueue.models import SCHEMA_VERSION, schema_in_use
 from sa_jobqueue.queries import expired, schema, unknown, unserved
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
 from sa_jobqueue.statements import renew, rescue
 from sa_jobqueue.states import Verb
+from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.claiming import claim_rows, release_rows
 from sa_jobqueue.store.own_connection import OwnConnection
 from sa_jobqueue.store.pieces import write_in_pieces
@@ -28,19 +31,25 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from sa_jobqueue.records import Settled, Settlement
+    from sa_jobqueue.store.callers_connection import StoreConnection
 
 
 class Store:
     """The verbs of one runner role, each call one or a few statements that are durable on return.
 
-    Holds one connection of `engine` (psycopg) from the first call on and belongs to one thread. Errors of the driver
-    pass through as SQLAlchemy raises them; after one that broke the connection call `reset()`. `name` goes into
-    `leased_by` of the jobs that are claimed.
+    Given an engine (psycopg), it holds one connection of it from the first call on and belongs to one thread. Errors of
+    the driver pass through as SQLAlchemy raises them; after one that broke the connection call `reset()`. `name` goes
+    into `leased_by` of the jobs that are claimed.
+
+    Given a Connection, it works in the caller's transaction instead, each statement within a savepoint: what it writes
+    is durable when the caller commits, and seen by nobody else before.
     """
 
-    def __init__(self, engine: Engine, *, name: str) -> None:
+    def __init__(self, source: Engine | Connection, *, name: str) -> None:
         self._name = name
-        self._connection = OwnConnection(engine)
+        self._connection: StoreConnection = (
+            CallersConnection(source) if isinstance(source, Connection) else OwnConnection(source)
+        )
 
     def claim(
         self,

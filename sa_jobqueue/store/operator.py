@@ -10,6 +10,7 @@ from sa_jobqueue.records import Redriven
 from sa_jobqueue.statements.redrive import candidates, key_is_held
 from sa_jobqueue.statements.redrive import redrive as redrive_statement
 from sa_jobqueue.states import TRANSITIONS, Verb
+from sa_jobqueue.store.callers_connection import in_autocommit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,9 +67,7 @@ def _with_key(connection: Connection, job_id: int) -> Redriven:
 
 
 def _redrive_alone(connection: Connection, job_id: int) -> bool:
-    dbapi_connection = connection.connection.dbapi_connection
-    if dbapi_connection is not None and dbapi_connection.autocommit:
-        # Each statement is its own transaction there: a savepoint is neither needed nor possible.
+    if in_autocommit(connection):
         return connection.execute(redrive_statement(), {"ids": [job_id]}).scalar() is not None
     with connection.begin_nested():
         return connection.execute(redrive_statement(), {"ids": [job_id]}).scalar() is not None

@@ -1,16 +1,46 @@
-"""The way from a session of the caller's to the database where its jobs live."""
+"""The way from a session of the caller's, or a connection, sync or async, to the database where its jobs live."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
 
 from sa_jobqueue.models import Job
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
+    from collections.abc import Callable, Coroutine
+
+AnswerT = TypeVar("AnswerT")
 
 
 def job_connection(session: Session) -> Connection:
     """The connection of the session's transaction that Job is bound to; a session may be bound to several engines."""
     return session.connection(bind_arguments={"mapper": Job.__mapper__})
+
+
+def connection_of(target: Session | Connection) -> Connection:
+    """The connection itself, or that of the session's transaction."""
+    return target if isinstance(target, Connection) else job_connection(target)
+
+
+def run_on(
+    target: Any, work: Callable[[Session | Connection], AnswerT], *, caller: str
+) -> AnswerT | Coroutine[Any, Any, AnswerT]:
+    """Do `work` on a session or connection of any kind: at once, or for an async one as a coroutine.
+
+    The work itself is written once, for sync ones. Raises TypeError, naming the `caller`, for any other target.
+    """
+    if (registry := getattr(target, "registry", None)) is not None:  # scoped_session, async_scoped_session
+        target = registry()
+    if isinstance(target, Session | Connection):
+        return work(target)
+    if not hasattr(target, "run_sync"):
+        raise TypeError(
+            f"{caller}(): expected a Session, Connection, AsyncSession or AsyncConnection first, got "
+            f"{type(target).__qualname__}"
+        )
+    # AsyncSession and AsyncConnection, which need greenlet and so are not imported here.
+    answer: Coroutine[Any, Any, AnswerT] = target.run_sync(work)
+    return answer
