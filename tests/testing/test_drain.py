@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -195,7 +196,7 @@ def test_time_travel_brings_retries_snoozes_and_delays_to_their_end(place: Place
         *(("late", 1), ("waits", 1)),  # 90, 100
         *(("fails", 3), ("waits", 1)),  # 120, 150
     ]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert all(timedelta(minutes=50) <= gap < timedelta(minutes=51) for gap in gaps)
 
 
@@ -333,11 +334,14 @@ def test_a_refused_statement_leaves_the_transaction_as_it_was(place: Place) -> N
     jobs.handler("k")(lambda: None)
 
     async def scenario(place: Place) -> None:
-        for statement in (
+        function = (
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF new.payload ? 'bad' THEN RAISE 'no'; END IF; RETURN new; END $$",
-            "CREATE TRIGGER refuse BEFORE UPDATE ON jobqueue_jobs FOR EACH ROW EXECUTE FUNCTION refuse()",
-        ):
+            " IF new.payload ? 'bad' THEN RAISE 'no'; END IF; RETURN new; END $$"
+        )
+        trigger = (
+            "CREATE TRIGGER refuse BEFORE UPDATE ON jobqueue_jobs FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+        for statement in (function, trigger):
             await told(place.connection.execute(text(statement)))
         place.session.add_all([enqueue("k", {"bad": 1}), enqueue("k")])
         with pytest.raises(Exception, match="no"):

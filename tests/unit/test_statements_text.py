@@ -11,8 +11,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from sa_jobqueue.queries import expired, held, schema, unknown, unserved
-from sa_jobqueue.statements import claim, redrive, renew, rescue, settle
+from sa_jobqueue.queries import due, expired, held, schema, stored, unknown, unserved
+from sa_jobqueue.statements import bring_forward, claim, redrive, renew, rescue, settle
 
 BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
 STATEMENTS: list[Callable[[], Any]] = [
@@ -31,6 +31,9 @@ STATEMENTS: list[Callable[[], Any]] = [
     schema.comment,
     unknown.unknown_kinds,
     unserved.unserved,
+    due.due_queues,
+    stored.stored_jobs,
+    bring_forward.bring_forward,
 ]
 
 
