@@ -121,7 +121,8 @@ def drain(
     in: jobs that only this transaction sees are run, nothing is committed, and a rollback takes everything back. A
     Session is flushed first; afterwards its objects are expired as by a commit (not with expire_on_commit=False).
     Handlers run in the calling thread, async ones in the running loop, or in one that the drain makes. They see
-    uncommitted rows only in sessions that are bound to the same connection.
+    uncommitted rows only in sessions that are bound to the same connection. From async code a sync handler runs where
+    the loop does: it may use a sync session on the connection, and can't start a loop of its own.
 
     A handler that raises fails the test: its job is settled as a runner would (a retry, or dead), then the error goes
     on to the caller. With `raise_errors=False` it is counted, and kept in `runs`.

@@ -129,9 +129,11 @@ def all_enqueued(
 
 
 def all_enqueued(target: Any, kind: Any = None, payload: Any = ANYTHING, **filters: Unpack[Filters]) -> Any:
-    """The jobs that `assert_enqueued()` would find, by id, for assertions of your own.
+    """The jobs that `assert_enqueued()` would find, by id, for assertions of your own:
 
-    assert [job.payload for job in all_enqueued(session, "mail.send")] == [{"to": 1}, {"to": 2}]
+        assert [job.payload for job in all_enqueued(session, "mail.send")] == [{"to": 1}, {"to": 2}]
+
+    The arguments are those of `assert_enqueued()`.
     """
     wanted = wanted_of(kind, payload, filters, caller="all_enqueued")
     return run_on(target, lambda given: _matching(given, wanted), caller="all_enqueued")
