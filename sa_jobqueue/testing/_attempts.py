@@ -60,8 +60,9 @@ class Attempted:
 
     @property
     def error(self) -> BaseException | None:
-        """The failure, if it is one: an outcome that was raised is none."""
-        return None if isinstance(self.raised, Settle) else self.raised
+        """The failure, if it is one: an outcome that was raised is none, nor is an end that was asked for."""
+        asked_for = isinstance(self.raised, Settle) or self.settlement.verb is Verb.ABORT
+        return None if asked_for else self.raised
 
     def performed(self, job: ClaimedJob, status: JobStatus, *, fault: str | None = None) -> Performed:
         """The record of it, once it is known where the job is."""
