@@ -56,7 +56,8 @@ Nothing here is needed in production.
 from __future__ import annotations
 
 from sa_jobqueue.testing._attempts import Performed
-from sa_jobqueue.testing._drain import Drained, DrainError, drain
+from sa_jobqueue.testing._drain import drain
+from sa_jobqueue.testing._drained import Drained, DrainError
 from sa_jobqueue.testing._enqueued import all_enqueued, assert_enqueued, refute_enqueued
 from sa_jobqueue.testing._filters import Filters, StoredJob
 from sa_jobqueue.testing._perform import RunOptions, perform, perform_async
