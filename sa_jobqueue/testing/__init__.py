@@ -18,8 +18,8 @@ it:
 
 
     @pytest.fixture(scope="session")
-    def engine(jobqueue_postgres):
-        engine = create_engine(jobqueue_postgres.url())
+    def engine(jobqueue_database_url):
+        engine = create_engine(jobqueue_database_url)
         Base.metadata.create_all(engine)  # or your migrations: alembic upgrade head
         sa_jobqueue.metadata.create_all(engine)
         yield engine
@@ -48,7 +48,7 @@ it:
 
 With `create_savepoint` a commit or rollback of the application's ends a savepoint, and only the fixture ends the
 transaction. The same with `async_sessionmaker`, `async with async_engine.connect()` and async handlers. The fixture
-`jobqueue_postgres` comes with the package: a PostgresServer for the whole run, from `start_postgres()`.
+`jobqueue_database_url` comes with the package: an empty database for the whole run, on a server of `start_postgres()`.
 
 Nothing here is needed in production.
 """

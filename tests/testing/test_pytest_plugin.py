@@ -70,10 +70,11 @@ def run(folder: Path, installed: Path, *options: str, **files: str) -> subproces
     for name, text in files.items():
         (folder / f"{name}.py").write_text(dedent(text))
     (folder / "pytest.ini").write_text("[pytest]\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{installed}{os.pathsep}{ROOT}"},
+        env=environment | {"PYTHONPATH": f"{installed}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -96,7 +97,7 @@ def test_the_plugin_is_loaded_and_imports_nothing(tmp_path: Path, installed: Pat
     assert ran.returncode == 0, ran.stdout
     assert "warning" not in ran.stdout
     listed = run(tmp_path, installed, "--fixtures")
-    assert re.search(r"jobqueue_postgres \[session scope\].*\n    A throw-away PostgreSQL", listed.stdout)
+    assert re.search(r"jobqueue_database_url \[session scope\].*\n    The URL \(psycopg\)", listed.stdout)
 
 
 def test_the_plugin_can_be_left_out(tmp_path: Path, installed: Path) -> None:
@@ -107,12 +108,12 @@ def test_the_plugin_can_be_left_out(tmp_path: Path, installed: Path) -> None:
         def test_without():
             assert "_sa_jobqueue_pytest" not in sys.modules
 
-        def test_with(jobqueue_postgres):
+        def test_with(jobqueue_database_url):
             pass
     """
     ran = run(tmp_path, installed, "-p", "no:sa_jobqueue", test_it=test)
     assert "1 passed, 1 error" in ran.stdout
-    assert "fixture 'jobqueue_postgres' not found" in ran.stdout
+    assert "fixture 'jobqueue_database_url' not found" in ran.stdout
 
 
 def test_the_example_of_the_package_works_as_it_is_written(tmp_path: Path, installed: Path) -> None:
@@ -147,8 +148,8 @@ def test_a_failure_shows_the_line_of_the_test_and_none_of_ours(tmp_path: Path, i
         import sa_jobqueue
         from sa_jobqueue.testing import assert_enqueued
 
-        def test_it(jobqueue_postgres):
-            engine = create_engine(jobqueue_postgres.url())
+        def test_it(jobqueue_database_url):
+            engine = create_engine(jobqueue_database_url)
             with Session(engine) as session:
                 sa_jobqueue.metadata.create_all(session.connection())
                 session.add(sa_jobqueue.enqueue("mail.send", {"to": 8}))
