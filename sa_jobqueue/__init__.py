@@ -5,7 +5,7 @@
     sa-jobqueue run myapp.jobs:jobs                                 the bundled runner
 
 These are the public names; a runner inside another program is in `sa_jobqueue.runner`, a person's verbs are in
-`sa_jobqueue.admin`, a throw-away server for tests in `sa_jobqueue.testing`.
+`sa_jobqueue.admin`, tools for tests in `sa_jobqueue.testing`.
 """
 
 from __future__ import annotations

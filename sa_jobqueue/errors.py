@@ -1,4 +1,4 @@
-"""The errors of the library, by what went wrong; `sa_jobqueue.testing` has one of its own.
+"""The errors of the library, by what went wrong; that of a server for tests is in `sa_jobqueue.testing`.
 
     JobQueueError
     ├── ConfigurationError      settings that can't work (names them and the cure)
@@ -8,7 +8,8 @@
     ├── UnfencedWriteError      an ORM change of a stored Job (names the verb to use instead)
     ├── PayloadError            a stored payload that doesn't fit its handler
     ├── LeaseLostError          this run of a job doesn't own it any more: nothing it writes can land
-    └── JobCancelledError       somebody asked to cancel the job, and its handler stops for that
+    ├── JobCancelledError       somebody asked to cancel the job, and its handler stops for that
+    └── DrainError              (in `testing`) a test's drain() that can't go on
 
 Bad arguments raise plain `ValueError` or `TypeError`, as everywhere in Python, before any SQL is sent.
 What a handler may *return or raise on purpose* is in `outcomes`; it is no error.

@@ -101,6 +101,7 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
             max_attempts=self.max_attempts,
             priority=self.priority,
             payload_version=self.payload_version,
+            handler=self,
         )
 
     def bind(self, context: JobContext, payload: Any) -> Callable[[], _Result]:

@@ -220,7 +220,8 @@ class Pruned:
 class HandlerCall:
     """A call of a registered handler, not yet enqueued: `handler.call(...)` makes it, `enqueue()` takes it.
 
-    `payload` holds the arguments that were given; `priority` None leaves it to the table's default.
+    `payload` holds the arguments that were given; `priority` None leaves it to the table's default. `handler` is the
+    one that made it, for tests that perform the call; it stays in its process, a pickled call has none.
     """
 
     kind: str
@@ -229,6 +230,11 @@ class HandlerCall:
     max_attempts: int
     priority: int | None
     payload_version: int
+    handler: object = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[HandlerCall], tuple[Any, ...]]:
+        arguments = (self.kind, self.payload, self.queue, self.max_attempts, self.priority)
+        return HandlerCall, (*arguments, self.payload_version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sa_jobqueue import admin
 from sa_jobqueue.cli.asking import Progress, confirm
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import INCOMPLETE, INTERRUPTED, OPERATOR_EXIT_CODES
@@ -15,7 +16,6 @@ from sa_jobqueue.cli.options import duration
 from sa_jobqueue.cli.output import json_line, note, safe
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.states import TERMINAL, JobStatus
-from sa_jobqueue.store import pruning
 
 if TYPE_CHECKING:
     from sa_jobqueue.cli.connect import Database
@@ -80,7 +80,7 @@ def prune(
     counts = {}
     for status in wanted:
         with database.transaction() as connection:
-            counts[status] = pruning.count_prunable(connection, status=status, older_than=older_than)
+            counts[status] = admin.count_prunable(connection, status=status, older_than=older_than)
     total = sum(counts.values())
     listed = ", ".join(f"{number:,} {status}" for status, number in counts.items())
     what = f"{total:,} job{'' if total == 1 else 's'} ({listed}) older than {format_duration(older_than)}"
@@ -107,7 +107,7 @@ def _prune(
             position, more = None, True
             while more:
                 with database.transaction() as connection:
-                    batch = pruning.prune(
+                    batch = admin.prune(
                         connection, status=status, older_than=older_than, limit=_BATCH, position=position
                     )
                 # Counted once it is committed.

@@ -70,8 +70,8 @@ def verdict(
             return _discarded(job, reason, error), None
         case _ if raised is not None:
             return _failed(job, handler, raised, error)
-        case _ if (unfinished := _unfinished(returned)) is not None:
-            return _failed(job, handler, unfinished, describe_error(unfinished))
+        case _ if (mistake := unfinished(returned)) is not None:
+            return _failed(job, handler, mistake, describe_error(mistake))
         case _:
             return Settlement(job.id, job.token, Verb.COMPLETE), None
 
@@ -115,7 +115,7 @@ def _interrupted(
             return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=LOST_ERROR), None
 
 
-def _unfinished(returned: object) -> TypeError | None:
+def unfinished(returned: object) -> TypeError | None:
     """The error of a handler whose return value shows that its work was never done, or its outcome never said."""
     if inspect.iscoroutine(returned):
         returned.close()  # or it would warn, some time later, that nobody awaited it

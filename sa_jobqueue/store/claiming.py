@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from sa_jobqueue.store.own_connection import OwnConnection
+    from sa_jobqueue.store.callers_connection import StoreConnection
     from sa_jobqueue.store.refusals import Refusals
 
 #: How many rows that can't be claimed may stand at the head of a queue before they hold up what is behind them.
@@ -24,7 +24,7 @@ SPARE = 100
 
 
 def claim_rows(
-    connection: OwnConnection,
+    connection: StoreConnection,
     quotas: Mapping[str, int],
     kinds: Sequence[str],
     terms: Mapping[str, Any],
@@ -64,7 +64,7 @@ def claim_rows(
 
 
 def _claim_around(
-    connection: OwnConnection,
+    connection: StoreConnection,
     quotas: Mapping[str, int],
     due: Sequence[Any],
     terms: Mapping[str, Any],
@@ -100,7 +100,7 @@ def _claim_around(
         errors.update((batch[place], error) for place, error in written.refused.items())
 
 
-def release_rows(connection: OwnConnection, token: UUID, refusals: Refusals) -> int:
+def release_rows(connection: StoreConnection, token: UUID, refusals: Refusals) -> int:
     """Give back what carries this token; a row whose release the database refuses is left to its lease."""
     try:
         return len(connection.rows(release_claim(), {"token": token}))

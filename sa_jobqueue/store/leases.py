@@ -1,4 +1,4 @@
-"""The store as a runner sees it: claim, renew, settle, rescue, prune, on one connection of its own.
+"""The store as a runner sees it: claim, renew, settle, rescue, prune, on one connection.
 
 What columns these words write stands in `statements`; when to call them is the runner's business.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Connection
+
 from sa_jobqueue.queries import expired, schema, unknown, unserved
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
 from sa_jobqueue.statements import postpone, renew, rescue
 from sa_jobqueue.states import Verb
+from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.claiming import claim_rows, release_rows
 from sa_jobqueue.store.own_connection import OwnConnection
 from sa_jobqueue.store.pieces import write_in_pieces
@@ -30,22 +33,28 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.records import Pruned, PrunePosition, Settled, Settlement
     from sa_jobqueue.states import JobStatus
+    from sa_jobqueue.store.callers_connection import StoreConnection
     from sa_jobqueue.store.refusals import Report
 
 
 class Store:
     """The verbs of one runner role, each call one or a few statements that are durable on return.
 
-    Holds one connection of `engine` (psycopg) from the first call on and belongs to one thread. Errors of the driver
-    pass through as SQLAlchemy raises them; after one that broke the connection call `reset()`. `name` goes into
-    `leased_by` of the jobs that are claimed. `on_refused` hears of rows whose claim, release, renewal or rescue the
+    Given an engine (psycopg), it holds one connection of it from the first call on and belongs to one thread. Errors of
+    the driver pass through as SQLAlchemy raises them; after one that broke the connection call `reset()`. `name` goes
+    into `leased_by` of the jobs that are claimed. `on_refused` hears of rows whose claim, release, renewal or rescue the
     database refuses.
+
+    Given a Connection, it works in the caller's transaction instead, each statement within a savepoint: what it writes
+    is durable when the caller commits, and seen by nobody else before.
     """
 
-    def __init__(self, engine: Engine, *, name: str, on_refused: Report = unheard) -> None:
+    def __init__(self, source: Engine | Connection, *, name: str, on_refused: Report = unheard) -> None:
         self._name = name
         self._refusals = Refusals(on_refused)
-        self._connection = OwnConnection(engine)
+        self._connection: StoreConnection = (
+            CallersConnection(source) if isinstance(source, Connection) else OwnConnection(source)
+        )
 
     def claim(
         self,

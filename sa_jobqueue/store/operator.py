@@ -16,6 +16,7 @@ from sa_jobqueue.statements import cancel as cancel_statement
 from sa_jobqueue.statements import redrive as redrive_statement
 from sa_jobqueue.statements import reschedule as reschedule_statement
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
+from sa_jobqueue.store.callers_connection import in_autocommit
 from sa_jobqueue.store.reconcile import STATUSES
 
 if TYPE_CHECKING:
@@ -122,9 +123,7 @@ def _with_key(connection: Connection, row: Row[Any]) -> OperatorResult:
 
 
 def _redrive_alone(connection: Connection, job_id: int) -> OperatorResult:
-    dbapi_connection = connection.connection.dbapi_connection
-    if dbapi_connection is not None and dbapi_connection.autocommit:
-        # Each statement is its own transaction there: a savepoint is neither needed nor possible.
+    if in_autocommit(connection):
         rows = _rows(connection, redrive_statement.redrive_keyed(), [job_id])
     else:
         with connection.begin_nested():

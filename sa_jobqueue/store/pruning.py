@@ -14,6 +14,7 @@ from sa_jobqueue.records import Pruned, PrunePosition
 from sa_jobqueue.statements.prune import prune as prune_statement
 from sa_jobqueue.statements.prune import prune_listed
 from sa_jobqueue.states import TERMINAL, JobStatus
+from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.trouble import because_of_a_row, fault_of, passes_by_itself
 
@@ -53,14 +54,7 @@ def prune(
     if type(limit) is not int or not 1 <= limit <= LARGEST_BATCH:
         raise ValueError(f"limit={limit!r}: must be a whole number from 1 to {LARGEST_BATCH}")
 
-    def rows(statement: Executable, parameters: Mapping[str, Any]) -> Sequence[Any]:
-        dbapi_connection = connection.connection.dbapi_connection
-        if dbapi_connection is not None and dbapi_connection.autocommit:
-            # Each statement is its own transaction there: a savepoint is neither needed nor possible.
-            return connection.execute(statement, parameters).all()
-        with connection.begin_nested():
-            return connection.execute(statement, parameters).all()
-
+    rows = CallersConnection(connection).rows
     return prune_batch(rows, status=status, age=older_than, limit=limit, position=position)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from sa_jobqueue.store.own_connection import OwnConnection
+    from sa_jobqueue.store.callers_connection import StoreConnection
 
     Key = tuple[int, UUID]
 
@@ -30,7 +30,7 @@ class _Owner(NamedTuple):
 
 
 def misses(
-    connection: OwnConnection, missing: Sequence[Key], *, verb: Verb, again: bool = False
+    connection: StoreConnection, missing: Sequence[Key], *, verb: Verb, again: bool = False
 ) -> dict[Key, Settled]:
     """Classify ids and tokens that a write with this verb did not reach.
 

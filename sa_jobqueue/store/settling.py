@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sa_jobqueue.records import Settlement
-    from sa_jobqueue.store.own_connection import OwnConnection
+    from sa_jobqueue.store.callers_connection import StoreConnection
 
 _LONGEST_REDUCED_DELAY = timedelta(days=1)
 
 
 def settle_all(
-    connection: OwnConnection, settlements: Sequence[Settlement], *, again: bool = False
+    connection: StoreConnection, settlements: Sequence[Settlement], *, again: bool = False
 ) -> list[Settled]:
     """Answers in the order given; grouped by verb, in the order in which the verbs appear."""
     verbs = {settlement.verb for settlement in settlements}
@@ -37,7 +37,7 @@ def settle_all(
 
 
 def _settle(
-    connection: OwnConnection, verb: Verb, batch: Sequence[Settlement], *, again: bool
+    connection: StoreConnection, verb: Verb, batch: Sequence[Settlement], *, again: bool
 ) -> list[Settled]:
     if verb not in SETTLING:
         raise ValueError(
@@ -72,7 +72,7 @@ def _settle(
     ]
 
 
-def _write(connection: OwnConnection, verb: Verb, batch: Sequence[Settlement]) -> Iterable[tuple[int, str]]:
+def _write(connection: StoreConnection, verb: Verb, batch: Sequence[Settlement]) -> Iterable[tuple[int, str]]:
     """One statement; the position from 1 and the new status of each row that it reached."""
     statement, fields = SETTLING[verb]
     parameters: dict[str, Any] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from examples.documents.search import search
 from examples.documents.service import ModelUnavailableError
 from examples.documents.sources import Source, folder, installed, mistaken
 from examples.documents.uploads import upload
-from sa_jobqueue import Discard, Job, JobContext
+from sa_jobqueue.testing import Drained, assert_enqueued, drain, perform, refute_enqueued
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = Source("kraken", "a test", "text/plain", b"A kraken lives in the deep sea.")
@@ -38,22 +37,6 @@ def application(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     Base.metadata.create_all(engine)
     monkeypatch.setattr(jobs, "engine", lambda: engine)
     return engine
-
-
-def context(*, attempt: int = 1) -> JobContext:
-    now = datetime.now(UTC)
-    return JobContext(
-        id=1,
-        kind=jobs.embed.kind,
-        queue=jobs.embed.queue,
-        payload={},
-        attempt=attempt,
-        max_attempts=8,
-        idempotency_key=None,
-        run_at=now,
-        created_at=now,
-        runner_id="a test",
-    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +148,7 @@ def test_an_upload_is_one_transaction(application: Engine) -> None:
         session.flush()
         session.rollback()
         assert session.scalar(select(func.count()).select_from(Document)) == 0
-        assert session.scalar(select(func.count()).select_from(Job)) == 0
+        refute_enqueued(session)
     answers = []
     for _ in range(2):
         with Session(application) as session, session.begin():
@@ -175,6 +158,8 @@ def test_an_upload_is_one_transaction(application: Engine) -> None:
             answers.append((document.id, job.enqueued.id, job.enqueued.outcome))
     assert [outcome for *_, outcome in answers] == ["created", "existing"]
     assert answers[0][:2] == answers[1][:2]
+    with Session(application) as session:
+        assert_enqueued(session, jobs.embed, {"document_id": answers[0][0]}, queue="ai", count=1)
 
 
 def test_the_handler_stores_one_embedding_however_often_it_runs(application: Engine) -> None:
@@ -183,8 +168,9 @@ def test_the_handler_stores_one_embedding_however_often_it_runs(application: Eng
         document, _ = upload(session, TEXT)
         session.flush()
         number = document.id
-    for attempt in (1, 2):
-        assert jobs.embed(context(attempt=attempt), document_id=number, model=MODEL.version) is None
+    with Session(application) as session, session.begin():
+        assert drain(session, jobs.registry) == Drained(done=1)
+    assert perform(jobs.embed.call(document_id=number, model=MODEL.version), attempt=2).status == "done"
     with Session(application) as session:
         (embedding,) = session.scalars(select(Embedding))
         assert (embedding.document_id, embedding.model_version, embedding.chunks) == (
@@ -199,10 +185,10 @@ def test_the_handler_stores_one_embedding_however_often_it_runs(application: Eng
 
 def test_the_handler_discards_what_can_never_be_done(application: Engine) -> None:
     """A document that was deleted and a model that is not here come to rest as dead, with the reason."""
-    assert jobs.embed(context(), document_id=7, model=MODEL.version) == Discard("document 7 was deleted")
-    outcome = jobs.embed(context(), document_id=7, model="another")
-    assert isinstance(outcome, Discard)
-    assert "no model 'another'" in outcome.reason
+    for model, reason in ((MODEL.version, "document 7 was deleted"), ("another", "no model 'another' here")):
+        run = perform(jobs.embed.call(document_id=7, model=model))
+        assert run.status == "dead"
+        assert reason in str(run.reason)
 
 
 def test_the_outage_is_over_at_the_second_attempt(
@@ -214,7 +200,8 @@ def test_the_outage_is_over_at_the_second_attempt(
         session.flush()
         number = document.id
     monkeypatch.setenv("DOCUMENTS_MODEL_503", f"99,{number}")
-    with pytest.raises(ModelUnavailableError) as raised:
-        jobs.embed(context(attempt=1), document_id=number, model=MODEL.version)
-    assert jobs.embed.decide(1, raised.value).delay is not None
-    assert jobs.embed(context(attempt=2), document_id=number, model=MODEL.version) is None
+    call = jobs.embed.call(document_id=number, model=MODEL.version)
+    failed = perform(call, raise_errors=False)
+    assert isinstance(failed.exception, ModelUnavailableError)
+    assert (failed.verb, failed.status) == ("retry", "ready")
+    assert perform(call, attempt=2).status == "done"

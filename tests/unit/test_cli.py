@@ -200,7 +200,10 @@ def test_the_database_url_comes_from_the_first_that_is_set(
             "queue 'ai': no executor '', there is thread or asyncio; write it as ai:200@asyncio",
         ),
         (["--queues", "ai@asyncio:4"], "queue 'ai': no executor 'asyncio:4'"),
-        (["--queues", "ai:0@asyncio"], "the number of handlers at once must be a whole number from 1 on"),
+        (
+            ["--queues", "ai:0@asyncio"],
+            "the number of handlers at once must be a whole number from 1 to 100000",
+        ),
         (["--queues", "ai:1,ai:2"], "queue 'ai' is named twice"),
         (["--queues", "ai:1,"], "a name can't be blank"),
         (["--queues", ":4"], "a name can't be blank"),

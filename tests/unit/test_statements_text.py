@@ -11,8 +11,18 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from sa_jobqueue.queries import expired, held, schema, unknown, unserved
-from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, reschedule, rescue, settle
+from sa_jobqueue.queries import due, expired, held, schema, stored, unknown, unserved
+from sa_jobqueue.statements import (
+    bring_forward,
+    cancel,
+    claim,
+    postpone,
+    redrive,
+    renew,
+    reschedule,
+    rescue,
+    settle,
+)
 
 BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
 OPERATOR = [cancel.cancel, redrive.redrive, redrive.redrive_keyed, reschedule.reschedule]
@@ -33,6 +43,9 @@ STATEMENTS: list[Callable[[], Any]] = [
     unknown.unknown_kinds,
     unknown.waiting,
     unserved.unserved,
+    due.due_queues,
+    stored.stored_jobs,
+    bring_forward.bring_forward,
 ]
 
 

@@ -1,0 +1,203 @@
+"""The loop of a drain: claim one job by the runner's own statement, run it, settle it, and so on.
+
+Everything goes over the connection of the test, each statement within a savepoint.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from sqlalchemy import inspect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from sa_jobqueue.context import context_of
+from sa_jobqueue.durations import format_duration
+from sa_jobqueue.queries.due import due_queues
+from sa_jobqueue.records import Landing, Settlement
+from sa_jobqueue.runner.verdict import EXPIRED_REASON
+from sa_jobqueue.statements.bring_forward import bring_forward
+from sa_jobqueue.states import JobStatus, Verb
+from sa_jobqueue.store.callers_connection import CallersConnection
+from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.sessions import connection_of
+from sa_jobqueue.testing._attempts import Attempted, EventLoop, Performed, attempt
+from sa_jobqueue.testing._drained import Drained, DrainError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from sa_jobqueue.records import ClaimedJob, Settled
+    from sa_jobqueue.registry import Registry
+
+#: Nobody renews it, and a debugger may stop the handler for long.
+_LEASE = timedelta(days=1)
+_NAME = "drain"
+_RECIPE = (
+    "bind the sessions of handlers to the test's connection with join_transaction_mode='create_savepoint', and don't "
+    "let them be the session that is drained (see the example of sa_jobqueue.testing)"
+)
+
+
+class Draining:
+    """One drain of one target; `run` it once."""
+
+    def __init__(
+        self,
+        target: Session | Connection,
+        registry: Registry,
+        queues: list[str] | None,
+        *,
+        loop: EventLoop,
+        with_scheduled: bool,
+    ) -> None:
+        self._target = target
+        self._registry = registry
+        self._wanted = {"kinds": list(registry.kinds), "queues": queues}
+        self._loop = loop
+        self._with_scheduled = with_scheduled
+        self._runs: list[Performed] = []
+        #: Due times of jobs that were brought forward, and whether they would have expired by then.
+        self._brought: dict[int, tuple[datetime, bool]] = {}
+        #: How far the drain has gone into the future.
+        self._ahead = timedelta(0)
+
+    def run(self, *, limit: int, raise_errors: bool) -> Drained:
+        if isinstance(self._target, Session):
+            self._target.flush()
+        try:
+            while job := self._next(limit):
+                error = self._perform(job)
+                if error is not None and raise_errors:
+                    raise error
+        finally:
+            if isinstance(self._target, Session) and self._target.expire_on_commit:
+                _expire(self._target)
+        return self._drained()
+
+    def _store(self) -> Store:
+        # Asked for each time: a session that a handler has committed has another connection, or another savepoint.
+        return Store(connection_of(self._target), name=_NAME)
+
+    def _rows(self, statement: Any) -> Any:
+        return CallersConnection(connection_of(self._target)).rows(statement, self._wanted)
+
+    def _next(self, limit: int) -> ClaimedJob | None:
+        if not self._wanted["kinds"]:
+            return None
+        while True:
+            queues = self._rows(due_queues())
+            if queues and len(self._runs) >= limit:
+                raise self._endless(limit)
+            for (queue,) in queues:
+                claimed = self._store().claim(
+                    token=uuid4(), quotas={queue: 1}, kinds=self._registry.kinds, lease=_LEASE
+                )
+                if claimed:
+                    return self._as_of_its_time(claimed[0])
+            if not self._with_scheduled or not self._travel():
+                return None
+
+    def _travel(self) -> bool:
+        """On to the due time of the next job, if there is one."""
+        for job_id, run_at, ahead, expired in self._rows(bring_forward()):
+            self._ahead = max(self._ahead, ahead)
+            self._brought[job_id] = (run_at, expired)
+            return True
+        return False
+
+    def _as_of_its_time(self, job: ClaimedJob) -> ClaimedJob:
+        if (brought := self._brought.pop(job.id, None)) is None:
+            return job
+        run_at, expired = brought
+        return job._replace(run_at=run_at, expired=job.expired or expired)
+
+    def _perform(self, job: ClaimedJob) -> BaseException | None:
+        """Run and settle one job; the error, if it failed."""
+        handler = self._registry.find(job.kind)
+        if handler is None:
+            raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
+        if job.expired:
+            settlement = Settlement(job.id, job.token, Verb.ABORT, reason=EXPIRED_REASON)
+            attempted = Attempted(settlement, None, None, None)
+        else:
+            try:
+                self._loop.check(handler)
+            except RuntimeError:
+                self._store().settle([Settlement(job.id, job.token, Verb.RELEASE)])
+                raise
+            attempted = attempt(job, handler, context_of(job, runner_id=_NAME), self._loop)
+        settled = self._settle(job, attempted)
+        if settled.status is None:
+            raise self._lost(job, settled) from attempted.error
+        performed = attempted.performed(job, settled.status, fault=settled.fault)
+        self._runs.append(performed)
+        if attempted.error is not None:
+            attempted.error.add_note(_note(job, performed))
+        return attempted.error
+
+    def _settle(self, job: ClaimedJob, attempted: Attempted) -> Settled:
+        settlement = attempted.settlement
+        if settlement.delay is not None:
+            # From the time that the drain pretends, or a job that is ahead of another one would stay so for ever.
+            settlement = settlement._replace(delay=settlement.delay + self._ahead)
+        try:
+            (settled,) = self._store().settle([settlement])
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != "25P02":
+                raise
+            raise DrainError(
+                f"{_named(job)}: its handler has left the test's transaction aborted, after a statement that failed "
+                f"outside of a savepoint: {_RECIPE}",
+                self._drained(),
+            ) from (attempted.error or error)
+        return settled
+
+    def _lost(self, job: ClaimedJob, settled: Settled) -> DrainError:
+        if settled.landing is Landing.BUSY:
+            cause = f"the database refuses its outcome ({settled.fault or 'its row is locked'})"
+        else:
+            cause = f"its handler has rolled back the transaction in which the job was claimed: {_RECIPE}"
+        return DrainError(f"{_named(job)}: {cause}", self._drained())
+
+    def _endless(self, limit: int) -> DrainError:
+        kinds = Counter((run.kind, run.verb) for run in self._runs[-limit:])
+        ends = ", ".join(f"{kind!r} ({verb}) {count}" for (kind, verb), count in kinds.most_common(3))
+        return DrainError(
+            f"drain(): {limit} runs, and jobs are still due. Most of them were: {ends}. A handler that enqueues "
+            "itself or snoozes for ever has no end; for a test that needs more runs pass limit=...",
+            self._drained(),
+        )
+
+    def _drained(self) -> Drained:
+        ends = Counter(run.verb if run.status is JobStatus.READY else run.status for run in self._runs)
+        return Drained(
+            done=ends[JobStatus.DONE],
+            retried=ends[Verb.RETRY],
+            snoozed=ends[Verb.SNOOZE],
+            dead=ends[JobStatus.DEAD],
+            cancelled=ends[JobStatus.CANCELLED],
+            runs=tuple(self._runs),
+        )
+
+
+def _named(job: ClaimedJob) -> str:
+    return f"drain(): job {job.id} ({job.kind})"
+
+
+def _note(job: ClaimedJob, performed: Performed) -> str:
+    after = "" if performed.delay is None else f" in {format_duration(performed.delay)}"
+    return (
+        f"{_named(job)}, attempt {performed.attempt} of {job.max_attempts}: the job is {performed.status} now{after}; "
+        "with raise_errors=False a failure is counted instead of raised"
+    )
+
+
+def _expire(session: Session) -> None:
+    """As a commit does; what somebody has changed and not flushed stays."""
+    for obj in list(session.identity_map.values()):
+        if not inspect(obj).modified:
+            session.expire(obj)

@@ -1,0 +1,174 @@
+"""`perform()`: one run of one handler without a database, told as a value."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from uuid import uuid4
+
+from sqlalchemy.util import greenlet_spawn
+
+from sa_jobqueue.context import context_of
+from sa_jobqueue.entry.request import enqueue, request_of
+from sa_jobqueue.handlers import Handler
+from sa_jobqueue.names import hint
+from sa_jobqueue.payloads import encode
+from sa_jobqueue.records import ClaimedJob, HandlerCall
+from sa_jobqueue.registry import Registry
+from sa_jobqueue.states import JobStatus, Verb
+from sa_jobqueue.testing._attempts import EventLoop, Performed, attempt
+
+if TYPE_CHECKING:
+    from sa_jobqueue.context import JobContext
+
+    AnyHandler = Handler[..., ..., Any]
+
+_OMITTED: Any = object()
+_NAME = "perform"
+_ADVICE = "write `await perform_async(...)` with the same arguments"
+
+
+class RunOptions(TypedDict, total=False):
+    """What a test may choose of a run: what the context says of the job, and whether a failure is raised.
+
+    `max_attempts` and `queue` are the handler's own unless they are given; `attempt` is 1, `id` 1, `run_at` now.
+    """
+
+    attempt: int
+    max_attempts: int
+    queue: str
+    id: int
+    idempotency_key: str
+    run_at: datetime
+    lost: bool
+    cancel_requested: bool
+    raise_errors: bool
+
+
+@overload
+def perform(what: HandlerCall, /, **options: Unpack[RunOptions]) -> Performed: ...
+
+
+@overload
+def perform(what: Registry, kind: str, payload: Any = ..., /, **options: Unpack[RunOptions]) -> Performed: ...
+
+
+def perform(
+    what: Any, kind: Any = _OMITTED, payload: Any = _OMITTED, /, **options: Unpack[RunOptions]
+) -> Performed:
+    """Call a handler as a runner does, once and without a database, and tell what would become of the job.
+
+        run = perform(embed.call(document_id=7), attempt=8)
+        assert run.status == "dead"
+
+    By name it is `perform(jobs, "document.embed", {"document_id": 7})`. The payload is checked as by `enqueue()` and
+    reaches the handler as it comes out of the database, by way of JSON. The context is that of a first attempt; what a
+    test needs otherwise it passes: `attempt`, `max_attempts`, `queue`, `id`, `idempotency_key`, `run_at`, or the flags
+    `lost` and `cancel_requested`.
+
+    What the handler raises comes out, for most tests expect none; with `raise_errors=False` it is judged by the retry
+    policy and told in the record, as an outcome (`Retry`, `Snooze`, `Discard`, returned or raised by `Settle`) always
+    is. Whether a payload fits its handler counts as well: PayloadError.
+
+    An async handler runs in an event loop made for it; where a loop is running, RuntimeError says so: there it is
+    `await perform_async(...)`. Raises TypeError or ValueError for arguments that can't work, LookupError for a kind
+    that the registry doesn't know.
+    """
+    raise_errors = options.pop("raise_errors", True)
+    job, handler, context = _prepared(what, kind, payload, options)
+    with EventLoop(_ADVICE) as loop:
+        loop.check(handler)
+        attempted = attempt(job, handler, context, loop)
+    if attempted.error is not None and raise_errors:
+        raise attempted.error
+    verb = attempted.settlement.verb
+    return attempted.performed(job, _status(verb, job, cancel_requested=context.cancel_requested))
+
+
+@overload
+async def perform_async(what: HandlerCall, /, **options: Unpack[RunOptions]) -> Performed: ...
+
+
+@overload
+async def perform_async(
+    what: Registry, kind: str, payload: Any = ..., /, **options: Unpack[RunOptions]
+) -> Performed: ...
+
+
+async def perform_async(
+    what: Any, kind: Any = _OMITTED, payload: Any = _OMITTED, /, **options: Unpack[RunOptions]
+) -> Performed:
+    """`perform()` in the running event loop: `run = await perform_async(embed.call(document_id=7))`."""
+    return await greenlet_spawn(perform, what, kind, payload, **options)
+
+
+def _prepared(
+    what: Any, kind: Any, payload: Any, options: RunOptions
+) -> tuple[ClaimedJob, AnyHandler, JobContext]:
+    if unknown := options.keys() - RunOptions.__annotations__.keys():
+        raise TypeError(f"perform(): no such option: {', '.join(sorted(unknown))}")
+    handler, call = _called(what, kind, payload)
+    asked = request_of(
+        enqueue(
+            call,
+            queue=options.get("queue"),
+            max_attempts=options.get("max_attempts"),
+            idempotency_key=options.get("idempotency_key"),
+            run_at=options.get("run_at"),
+        )
+    )
+    new_job, now, number = asked.new_job, datetime.now(UTC), options.get("attempt", 1)
+    if not 1 <= number <= new_job.max_attempts:
+        raise ValueError(
+            f"perform(): attempt: expected 1 to {new_job.max_attempts} (max_attempts), got {number}"
+        )
+    job = ClaimedJob(
+        id=options.get("id", 1),
+        token=uuid4(),
+        kind=new_job.kind,
+        queue=new_job.queue,
+        payload=json.loads(encode(asked.payload)),
+        payload_version=new_job.payload_version,
+        priority=new_job.priority,
+        attempts=number,
+        returned=0,
+        max_attempts=new_job.max_attempts,
+        run_at=new_job.run_at or now,
+        created_at=now,
+        idempotency_key=new_job.idempotency_key,
+        expired=False,
+    )
+    context = context_of(job, runner_id=_NAME)
+    if options.get("lost"):
+        context.mark_lost()
+    if options.get("cancel_requested"):
+        context.mark_cancel_requested()
+    return job, handler, context
+
+
+def _called(what: Any, kind: Any, payload: Any) -> tuple[AnyHandler, HandlerCall]:
+    """The handler and the call, whichever way they were given."""
+    if isinstance(what, Registry) and isinstance(kind, str):
+        if (handler := what.find(kind)) is None:
+            raise LookupError(f"perform(): no handler of {kind!r} in the registry{hint(kind, what.kinds)}")
+        payload = {} if payload is _OMITTED else payload
+        settings = (handler.queue, handler.max_attempts, handler.priority, handler.payload_version)
+        return handler, HandlerCall(kind, payload, *settings)
+    if isinstance(what, HandlerCall) and isinstance(what.handler, Handler) and kind is _OMITTED:
+        return what.handler, what
+    given = "" if kind is _OMITTED else f" and {type(kind).__qualname__}"
+    raise TypeError(
+        "perform(): expected handler.call(...), or a Registry, a kind and a payload, got "
+        f"{type(what).__qualname__}{given}"
+    )
+
+
+def _status(verb: Verb, job: ClaimedJob, *, cancel_requested: bool) -> JobStatus:
+    """Where the settlement leads: what the statements decide, said once more in Python."""
+    if verb is Verb.COMPLETE:
+        return JobStatus.DONE
+    if verb is Verb.ABORT or cancel_requested:
+        return JobStatus.CANCELLED
+    exhausted = verb is Verb.RETRY and job.counted_attempts >= job.max_attempts
+    return JobStatus.DEAD if exhausted or verb is Verb.DISCARD else JobStatus.READY
