@@ -8,9 +8,10 @@ of a database's error the message alone, for its DETAIL quotes whole rows, and t
 from __future__ import annotations
 
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import StatementError
+from sqlalchemy.exc import DBAPIError, StatementError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +92,16 @@ def hide_values(error: StatementError) -> None:
             cause.args = (driver_message(cause),)
             if isinstance(getattr(cause, "detail", None), str):  # asyncpg appends it to its message
                 vars(cause).pop("detail", None)
+
+
+@contextmanager
+def values_hidden() -> Iterator[None]:
+    """Within it a database's error passes through as `hide_values` leaves it."""
+    try:
+        yield
+    except DBAPIError as error:
+        hide_values(error)
+        raise
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -108,6 +108,10 @@ class ClaimedJob(NamedTuple):
         """Attempts that count against `max_attempts`: starts less those given back. At least 1."""
         return self.attempts - self.returned
 
+    def __repr__(self) -> str:
+        # Never the payload, for reprs end up in logs; nor the token.
+        return f"ClaimedJob(id={self.id}, kind={self.kind!r}, queue={self.queue!r}, attempts={self.attempts})"
+
 
 class Settlement(NamedTuple):
     """One outcome to write, fenced by the token: `verb` is complete, retry, snooze, discard, release or abort.
@@ -123,6 +127,10 @@ class Settlement(NamedTuple):
     error: str | None = None
     reason: str | None = None
     result: str | None = None
+
+    def __repr__(self) -> str:
+        # Never what a handler returned or said, for reprs end up in logs.
+        return f"Settlement(id={self.id}, verb={self.verb.value!r}, delay={self.delay!r})"
 
 
 class Landing(StrEnum):
@@ -225,7 +233,7 @@ class HandlerCall:
     """
 
     kind: str
-    payload: Any
+    payload: Any = field(repr=False)
     queue: str
     max_attempts: int
     priority: int | None

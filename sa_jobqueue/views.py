@@ -6,7 +6,7 @@ always the database's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.states import JobStatus
@@ -14,8 +14,8 @@ from sa_jobqueue.states import JobStatus
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-#: Ids of jobs end here, the range of bigint.
-LARGEST_ID = 2**63 - 1
+#: Ids of jobs lie between these, the range of bigint: no job has another, and no driver could send one.
+SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,19 +85,22 @@ class JobError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetails(JobSummary):
-    """One job whole. `now` is the database's time of the read, `holds_key` whether its key guards it now."""
+    """One job whole. `now` is the database's time of the read, `holds_key` whether its key guards it now.
+
+    Its repr leaves out what applications put into it: reprs end up in logs.
+    """
 
     now: datetime
-    payload: Any
+    payload: Any = field(repr=False)
     payload_version: int
     expires_at: datetime | None
     key_scope: str | None
     holds_key: bool
-    result: Any
-    progress: Any
+    result: Any = field(repr=False)
+    progress: Any = field(repr=False)
     last_error: str | None
     errors: tuple[JobError, ...]
-    trace_context: Any
+    trace_context: Any = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class Stats:
     def total(self) -> QueueStats:
         """All queues together, under the name `total`."""
         sums: dict[str, Any] = {}
-        for name in (field.name for field in fields(QueueStats) if field.name != "queue"):
+        for name in (one.name for one in fields(QueueStats) if one.name != "queue"):
             values = [value for queue in self.queues if (value := getattr(queue, name)) is not None]
             if name.startswith("oldest"):
                 sums[name] = max(values, default=None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from sa_jobqueue.admin.ids import checked, checked_one
 from sa_jobqueue.states import JobStatus
 from sa_jobqueue.store import inspection
 from sa_jobqueue.store.sessions import connection_of, run_on
@@ -72,7 +73,8 @@ def list_jobs(
     `due` means ready jobs whose time has come. A call looks at a million jobs at most; ids, a held key, and statuses of few
     jobs are found by an index wherever they lie. A page that has a `before` is not the last, even when it is short.
     Payloads and whole errors are in `get_job`. With an async target this is a coroutine. Raises ValueError for a status
-    that there is not, for `due` with other statuses than ready, and for a limit below 1; TypeError for another target.
+    that there is not, for `due` with other statuses than ready, and for a limit below 1; TypeError for another target,
+    and for ids that are no ints.
     """
     for name, value in (("statuses", statuses), ("kinds", kinds), ("queues", queues)):
         if isinstance(value, str):
@@ -83,13 +85,15 @@ def list_jobs(
         statuses=tuple(map(JobStatus, statuses)),
         kinds=tuple(kinds),
         queues=tuple(queues),
-        ids=None if ids is None else tuple(ids),
+        ids=None if ids is None else tuple(checked("list_jobs", ids)),
         key=key,
         due=due,
     )
 
+    last = None if before is None else checked_one("list_jobs", before)
+
     def work(given: Session | Connection) -> JobPage:
-        return inspection.page(connection_of(given), wanted, limit=limit, before=before)
+        return inspection.page(connection_of(given), wanted, limit=limit, before=last)
 
     return run_on(target, work, caller="list_jobs")
 
@@ -105,11 +109,12 @@ def get_job(target: AsyncTarget, job_id: int) -> Coroutine[Any, Any, JobDetails 
 def get_job(target: Any, job_id: int) -> JobDetails | Coroutine[Any, Any, JobDetails | None] | None:
     """One job whole, with payload, result and the last errors; None when there is no such job.
 
-    With an async target this is a coroutine. Raises TypeError for another target.
+    With an async target this is a coroutine. Raises TypeError for another target, and for an id that is no int.
     """
+    wanted = checked_one("get_job", job_id)
 
     def work(given: Session | Connection) -> JobDetails | None:
-        return inspection.details(connection_of(given), job_id)
+        return inspection.details(connection_of(given), wanted)
 
     return run_on(target, work, caller="get_job")
 

@@ -5,18 +5,18 @@ Each answers once per id, in the order given; every argument is checked before a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, overload
 
 from sqlalchemy.orm import Session
 
 from sa_jobqueue import arguments
+from sa_jobqueue.admin.ids import checked
 from sa_jobqueue.models import Job
 from sa_jobqueue.store import operator
 from sa_jobqueue.store.sessions import connection_of, run_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
@@ -123,7 +123,7 @@ def reschedule(
 def _apply(
     verb: str, target: Any, ids: Iterable[int], act: Callable[[Connection, list[int]], Results]
 ) -> Results | Later:
-    wanted = _checked(verb, ids)
+    wanted = checked(verb, ids)
 
     def work(given: Session | Connection) -> Results:
         results = act(connection_of(given), wanted)
@@ -132,21 +132,6 @@ def _apply(
         return results
 
     return run_on(target, work, caller=verb)
-
-
-def _checked(verb: str, ids: Any) -> list[int]:
-    """Each id once, in the order given."""
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise TypeError(
-            f"{verb}(): expected an iterable of job ids, got {type(ids).__qualname__}: pass a list"
-        )
-    wanted: dict[int, None] = {}
-    for job_id in ids:
-        if isinstance(job_id, bool) or not isinstance(job_id, int):
-            advice = ": pass its id" if isinstance(job_id, Job) else ""
-            raise TypeError(f"{verb}(): expected ids of jobs (int), got {type(job_id).__qualname__}{advice}")
-        wanted[int(job_id)] = None
-    return list(wanted)
 
 
 def _expire(session: Session, touched: set[int]) -> None:

@@ -19,11 +19,11 @@ _TIMESTAMP = DateTime(timezone=True)
 
 
 @cache
-def reschedule() -> Select[tuple[int, str, str | None]]:
+def reschedule() -> Select[tuple[int, str, str | None, bool]]:
     """Ready stays ready. Parameters: `ids`, and `run_at`, `delay` and `priority`, each NULL where it is to stay.
 
-    A delay counts from the start of this statement. A job that expires by its new due time is left as it is: it could
-    never start.
+    A delay counts from the start of this statement. A job that expires by its new due time is left as it is, since it
+    could never start; `fits` tells.
     """
     schema_in_use()
     rows = named(lambda job: job.c.expires_at)
@@ -32,18 +32,16 @@ def reschedule() -> Select[tuple[int, str, str | None]]:
         moment() + interval("delay"),
         type_=_TIMESTAMP,
     )
+    # NULL where no due time is given, or where the job never expires.
+    fits = func.coalesce(rows.c.expires_at > due, true())
     priority = cast(bindparam("priority", type_=SmallInteger), SmallInteger)
     changes = (
         update(jobs)
-        .where(
-            rows.c.status == status(JobStatus.READY),
-            # NULL where no due time is given, or where the job never expires.
-            func.coalesce(rows.c.expires_at > due, true()),
-        )
+        .where(rows.c.status == status(JobStatus.READY), fits)
         .values(
             run_at=func.coalesce(due, jobs.c.run_at),
             priority=func.coalesce(priority, jobs.c.priority),
             updated_at=moment(),
         )
     )
-    return outcomes(rows, changes)
+    return outcomes(rows, changes, fits.label("fits"))

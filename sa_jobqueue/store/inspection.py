@@ -14,7 +14,16 @@ from sa_jobqueue.queries import listing, stats
 from sa_jobqueue.queries.detail import detail
 from sa_jobqueue.queries.session import clock
 from sa_jobqueue.states import TERMINAL, JobStatus
-from sa_jobqueue.views import LARGEST_ID, JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
+from sa_jobqueue.views import (
+    LARGEST_ID,
+    SMALLEST_ID,
+    JobDetails,
+    JobError,
+    JobPage,
+    JobSummary,
+    QueueStats,
+    Stats,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,14 +51,14 @@ def page(connection: Connection, wanted: JobFilter, *, limit: int, before: int |
         due=wanted.due,
     )
     parameters = {
-        "before": LARGEST_ID if before is None else before,
-        "amount": limit,
+        "before": LARGEST_ID if before is None else max(SMALLEST_ID, min(before, LARGEST_ID)),
+        "amount": min(limit, LARGEST_ID),
         "kinds": list(wanted.kinds),
         "queues": list(wanted.queues),
         "key": wanted.key,
     }
     if wanted.ids is not None:
-        ids = {"ids": list(dict.fromkeys(wanted.ids))}
+        ids = {"ids": list(dict.fromkeys(filter(_possible, wanted.ids)))}
         return _whole(connection.execute(listing.of_ids(shape), parameters | ids).all(), limit)
     if wanted.everything:
         return _whole(connection.execute(listing.newest(), parameters).all(), limit)
@@ -60,7 +69,7 @@ def page(connection: Connection, wanted: JobFilter, *, limit: int, before: int |
 
 def details(connection: Connection, job_id: int) -> JobDetails | None:
     """One job whole; None when there is no such job."""
-    row = connection.execute(detail(), {"id": job_id}).one_or_none()
+    row = connection.execute(detail(), {"id": job_id}).one_or_none() if _possible(job_id) else None
     if row is None:
         return None
     values = _values(row, _DETAILS)
@@ -93,6 +102,10 @@ def read_stats(connection: Connection, *, most: int | None = COUNTED) -> Stats:
         queues=tuple(QueueStats(queue=name, **numbers[name]) for name in sorted(numbers)),
         at_least=frozenset(status for status, number in sums.items() if most is not None and number >= most),
     )
+
+
+def _possible(job_id: int) -> bool:
+    return SMALLEST_ID <= job_id <= LARGEST_ID
 
 
 def _few(connection: Connection, shape: listing.Shape, parameters: dict[str, Any]) -> bool:

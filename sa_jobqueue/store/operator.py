@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import IntegrityError
 
+from sa_jobqueue.failures import values_hidden
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import OperatorResult
 from sa_jobqueue.statements import cancel as cancel_statement
@@ -18,6 +19,7 @@ from sa_jobqueue.statements import reschedule as reschedule_statement
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 from sa_jobqueue.store.callers_connection import in_autocommit
 from sa_jobqueue.store.reconcile import STATUSES
+from sa_jobqueue.views import LARGEST_ID, SMALLEST_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Executable, Row
 
-#: What the column holds. No job has another id, and no driver could send one.
-_FIRST_ID, _LAST_ID = -(2**63), 2**63 - 1
 #: A key can change hands between our attempt and the read of its holder; then the attempt is worth repeating.
 _ATTEMPTS = 5
 _KEY_INDEX = next(str(index.name) for index in jobs.indexes if index.unique)
@@ -34,13 +34,18 @@ _KEY_INDEX = next(str(index.name) for index in jobs.indexes if index.unique)
 _REQUESTED = (
     "requested: the runner sees it at its next renewal, and the job is cancelled unless it is done first"
 )
+#: What nothing but somebody's trigger does, one that skips the update.
+_LEFT = "the database left the job as it was: see the triggers of its table"
+_EXPIRES = "the job expires by then: it could never start"
 _NOT_CANCELLED: Mapping[JobStatus, str] = {
+    JobStatus.READY: _LEFT,
+    JobStatus.RUNNING: _LEFT,
     JobStatus.DONE: "the job is done",
     JobStatus.DEAD: "the job is dead: it won't run again unless it is redriven",
     JobStatus.CANCELLED: "the job is cancelled already",
 }
 _NOT_RESCHEDULED: Mapping[JobStatus, str] = {
-    JobStatus.READY: "the job expires by then: it could never start",
+    JobStatus.READY: _LEFT,
     JobStatus.RUNNING: "the job is running, not ready",
     JobStatus.DONE: "the job is done",
     JobStatus.DEAD: "the job is dead, not ready: redrive it first",
@@ -74,9 +79,11 @@ def reschedule(
 
     def answer(row: Row[Any]) -> OperatorResult:
         status = STATUSES[row.after or row.before]
-        landed = row.after is not None
-        reason = None if landed else _NOT_RESCHEDULED[status]
-        return OperatorResult(row.id, landed=landed, status=status, reason=reason)
+        if row.after is not None:
+            return OperatorResult(row.id, landed=True, status=status)
+        expires = status is JobStatus.READY and not row.fits
+        reason = _EXPIRES if expires else _NOT_RESCHEDULED[status]
+        return OperatorResult(row.id, landed=False, status=status, reason=reason)
 
     given = {"run_at": run_at, "delay": delay, "priority": priority}
     rows = _rows(connection, reschedule_statement.reschedule(), ids, **given)
@@ -104,7 +111,8 @@ def _redriven(row: Row[Any]) -> OperatorResult:
     status = STATUSES[row.after or row.before]
     if row.after is not None:
         return OperatorResult(row.id, landed=True, status=status)
-    reason = f"the job is {status}, neither dead nor cancelled"
+    leaves = status in TRANSITIONS[Verb.REDRIVE].sources
+    reason = _LEFT if leaves else f"the job is {status}, neither dead nor cancelled"
     return OperatorResult(row.id, landed=False, status=status, reason=reason)
 
 
@@ -115,7 +123,8 @@ def _with_key(connection: Connection, row: Row[Any]) -> OperatorResult:
         except IntegrityError as error:
             if _KEY_INDEX not in str(error.orig):
                 raise  # somebody's trigger or constraint, which another attempt would meet again
-        held = connection.execute(redrive_statement.key_is_held(), {"held_back": row.id}).one_or_none()
+        with values_hidden():
+            held = connection.execute(redrive_statement.key_is_held(), {"held_back": row.id}).one_or_none()
         if held is not None:
             return OperatorResult(row.id, landed=False, status=STATUSES[held.status], reason=held.reason)
     reason = "key held by a job that this transaction can't see"
@@ -134,10 +143,11 @@ def _redrive_alone(connection: Connection, job_id: int) -> OperatorResult:
 def _rows(
     connection: Connection, statement: Executable, ids: Sequence[int], **given: Any
 ) -> dict[int, Row[Any]]:
-    known = [job_id for job_id in ids if _FIRST_ID <= job_id <= _LAST_ID]
+    known = [job_id for job_id in ids if SMALLEST_ID <= job_id <= LARGEST_ID]
     if not known:
         return {}
-    return {row.id: row for row in connection.execute(statement, {"ids": known, **given})}
+    with values_hidden():
+        return {row.id: row for row in connection.execute(statement, {"ids": known, **given})}
 
 
 def _in_order(ids: Sequence[int], answers: Mapping[int, OperatorResult]) -> list[OperatorResult]:

@@ -92,3 +92,27 @@ def test_other_targets_are_refused(engine: Engine) -> None:
     for read in (admin.list_jobs, admin.stats, lambda given: admin.get_job(given, 1)):
         with pytest.raises(TypeError, match="expected a Session, Connection, AsyncSession"):
             read(target)
+
+
+@pytest.mark.parametrize("beyond", [2**63, -(2**63) - 1, 2**70])
+def test_numbers_that_no_column_holds_spoil_nothing(engine: Engine, beyond: int) -> None:
+    """There is no such job; and the caller's transaction goes on, in which the server never saw the number."""
+    job_id = add_job(engine)
+    with engine.begin() as connection:
+        assert admin.get_job(connection, beyond) is None
+        assert [job.id for job in admin.list_jobs(connection, ids=[beyond, job_id, -beyond]).jobs] == [job_id]
+        assert len(admin.list_jobs(connection, limit=2**70, before=beyond).jobs) == (beyond > 0)
+
+
+@pytest.mark.parametrize("wrong", ["7", True, None, 7.0])
+def test_what_is_no_id_is_refused_before_anything_is_sent(engine: Engine, wrong: Any) -> None:
+    """The error names the call, and the caller's transaction has not even begun."""
+    with engine.connect() as connection:
+        with pytest.raises(TypeError, match=r"get_job\(\): expected ids of jobs"):
+            admin.get_job(connection, wrong)
+        for arguments in ({"ids": [wrong]}, *([] if wrong is None else [{"before": wrong}])):
+            with pytest.raises(TypeError, match=r"list_jobs\(\): expected ids of jobs"):
+                admin.list_jobs(connection, **arguments)
+        with pytest.raises(TypeError, match="pass a list"):
+            admin.list_jobs(connection, ids="7")  # type: ignore[arg-type]
+        assert not connection.in_transaction()
