@@ -68,7 +68,7 @@ class Pruning:
         self._deleted = self._refused = 0
 
     def batch(self) -> bool:
-        """One batch of a sweep over all statuses that finds something to do; whether another follows."""
+        """One batch of a sweep over all statuses; whether another follows. A status that has nothing old costs no turn."""
         if not self._left:
             self._left = list(self._rounds)
             self._begin()
@@ -80,7 +80,7 @@ class Pruning:
                 self._tell(status)
                 self._left.pop(0)
                 self._begin()
-            if pruned.count or pruned.refused:
+            if pruned.count or pruned.refused or pruned.more:
                 return bool(self._left)
         return False
 

@@ -2,7 +2,8 @@
 
 The rows are taken FOR UPDATE: with anything less a DELETE waits for an application's foreign key on one of them. Skipped
 are rows that somebody else holds, so that pruners share the work and wait for nobody. What hangs on a row by a foreign
-key is the application's, and may be locked: `patience` bounds each such wait.
+key is the application's, and may be locked: `patience` bounds each such wait. Each answers with every row that it took:
+its id, and when it had finished; NULL there tells of one that is still there, for a trigger has skipped its delete.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import instant, interval, keys, moment, readable, status, word
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Executable, SelectBase
+    from sqlalchemy import ColumnElement, Executable, Select
 
     from sa_jobqueue.states import JobStatus
 
@@ -59,15 +60,19 @@ def prune_listed(of: JobStatus) -> Executable:
     )
 
 
-def _delete(ids: SelectBase) -> Executable:
-    return (
+def _delete(ids: Select[Any]) -> Executable:
+    taken = ids.cte("taken").prefix_with("MATERIALIZED")
+    gone = (
         delete(jobs)
         .where(
-            jobs.c.id == any_(func.ARRAY(ids.scalar_subquery(), type_=ARRAY(BigInteger, dimensions=1))),
+            jobs.c.id
+            == any_(func.ARRAY(select(taken.c.id).scalar_subquery(), type_=ARRAY(BigInteger, dimensions=1))),
             _patience(),
         )
         .returning(jobs.c.id, readable(jobs.c.finished_at).label("finished_at"))
+        .cte("gone")
     )
+    return select(taken.c.id, gone.c.finished_at).select_from(taken.outerjoin(gone, gone.c.id == taken.c.id))
 
 
 def _patience() -> ColumnElement[Any]:

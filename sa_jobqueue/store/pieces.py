@@ -37,8 +37,9 @@ def write_in_pieces(
     """The whole batch in one statement, and only where that is refused because of a row its halves, and so on.
 
     `write` sends one statement, durable on return, and answers positions from 1 with what landed there. Errors that no
-    row can be blamed for pass through, and so does a refusal of `PROBES` rows, spread over the batch, each alone: then
-    none of them is to blame. What was written before stays written.
+    row can be blamed for pass through: those that say so, what the same statement meets without any row (a right or a
+    column is missing, or it is wrong), and a refusal of `PROBES` rows, spread over the batch, each alone. What was written
+    before stays written.
     """
     written: Written[AnswerT] = Written()
     pieces = [(0, len(batch))] if batch else []
@@ -56,6 +57,8 @@ def write_in_pieces(
         else:
             probed = True
             pieces = _probe(write, batch, error, written)
+    if written.refused and not written.landed:
+        write(batch[:0])  # raises what no row can be blamed for
     return written
 
 

@@ -16,7 +16,7 @@ from sa_jobqueue.statements.prune import prune_listed
 from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.pieces import write_in_pieces
-from sa_jobqueue.store.trouble import because_of_a_row, fault_of, passes_by_itself
+from sa_jobqueue.store.trouble import because_of_a_row, fault_of, nobodys_fault, passes_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +32,8 @@ LARGEST_BATCH = 10_000
 PATIENCE = timedelta(milliseconds=500)
 #: After so many pieces of a batch that met a lock or another trouble that passes, the rest is left for another time.
 MOST_WAITS = 5
+#: The fault of a job whose delete a trigger has skipped, for there is no error that says so.
+SKIPPED = "a trigger skips the delete"
 _LOWEST_ID = -(2**63)
 
 
@@ -76,66 +78,71 @@ def prune_batch(
 ) -> Pruned:
     """One batch from `position` on. `patience` bounds each wait for a lock on what hangs on a job by a foreign key.
 
-    One statement as a rule. Once a row was refused, and for the rest of the way behind it, a page is read and deleted by
-    id, in pieces. Errors that no row is to blame for pass through.
+    One statement as a rule. Once a row had to stay, and for the rest of the way behind it, a page is read and deleted by
+    id, in pieces. Errors that no row is to blame for pass through; but to a runner, which has other work as well, a right
+    that is missing is the fault of each row: it is told once, and tried again some time.
     """
     given = {"age": age, "patience": None if patience is None else f"{patience.total_seconds() * 1000:.0f}ms"}
     since = None if position is None else position.finished_at
     behind = None if position is None else position.id
+    deleted = 0
     if behind is None:
         try:
-            deleted = rows(prune_statement(status), {**given, "since": since, "amount": limit})
+            taken = rows(prune_statement(status), {**given, "since": since, "amount": limit})
         except Exception as error:
             if not because_of_a_row(error):
                 raise
         else:
-            newest = max((row.finished_at for row in deleted), default=since)
-            return Pruned(
-                len(deleted),
-                more=len(deleted) >= limit,
-                position=None if newest is None else PrunePosition(newest),
-            )
+            times = [row.finished_at for row in taken if row.finished_at is not None]
+            if len(times) == len(taken):
+                newest = max(times, default=since)
+                position = None if newest is None else PrunePosition(newest)
+                return Pruned(len(times), more=len(times) >= limit, position=position)
+            deleted = len(times)  # the others stay, and stand at the head of every page until it is passed
     parameters = {
         "age": age,
         "since": since,
         "behind": _LOWEST_ID if behind is None else behind,
-        "amount": limit,
+        "amount": limit - deleted,
     }
     page = rows(prunable.page(status), parameters)
     if not page:
-        return Pruned(0, position=position)
+        return Pruned(deleted, position=position)
     last = PrunePosition(page[-1].finished_at, page[-1].id)
-    count, refused = _delete_listed(rows, status, given, [row.id for row in page])
-    fault = fault_of(refused[0]) if refused else None
-    return Pruned(count, len(refused), fault, more=len(page) >= limit, position=last)
+    count, faults = _delete_listed(rows, status, given, [row.id for row in page])
+    fault = faults[0] if faults else None
+    return Pruned(deleted + count, len(faults), fault, more=deleted + len(page) >= limit, position=last)
 
 
 def _delete_listed(
     rows: Rows, status: JobStatus, given: Mapping[str, Any], ids: Sequence[int]
-) -> tuple[int, list[Exception]]:
-    """How many were deleted, and the error of each that is refused for good; what is only in use is neither."""
-    waits = 0
+) -> tuple[int, list[str]]:
+    """How many were deleted, and why of each that has to stay; what is only in use is neither."""
+    waits = skipped = 0
 
     def write(piece: Sequence[int]) -> Iterable[tuple[int, None]]:
-        nonlocal waits
+        nonlocal waits, skipped
         if waits >= MOST_WAITS:
             return ()
         try:
-            deleted = rows(prune_listed(status), {**given, "ids": piece})
+            taken = rows(prune_listed(status), {**given, "ids": piece})
         except Exception as error:
             waits += passes_by_itself(error)
             raise
         places = {job_id: place for place, job_id in enumerate(piece, 1)}
-        return [(places[row.id], None) for row in deleted]
+        deleted = [(places[row.id], None) for row in taken if row.finished_at is not None]
+        skipped += len(taken) - len(deleted)
+        return deleted
 
     try:
         written = write_in_pieces(write, ids)
     except Exception as error:
-        if not because_of_a_row(error):
+        if not because_of_a_row(error) or (given["patience"] is None and nobodys_fault(error)):
             raise
         # Some of them, wherever they stood, were refused alone, and none of those was not: taken for all.
-        return 0, [error] * len(ids)
-    return len(written.landed), [error for error in written.refused.values() if not passes_by_itself(error)]
+        return 0, [fault_of(error)] * len(ids)
+    refused = [fault_of(error) for error in written.refused.values() if not passes_by_itself(error)]
+    return len(written.landed), [*refused, *[SKIPPED] * skipped]
 
 
 def _check(status: JobStatus, older_than: timedelta) -> None:

@@ -44,6 +44,14 @@ def passes_by_itself(error: Exception) -> bool:
     return (_sqlstate(error) or "").startswith(_PASSING)
 
 
+def nobodys_fault(error: Exception) -> bool:
+    """A right, a table or a column is missing, or the statement is wrong: so it says of every row, or of none.
+
+    A trigger may fail with the same for one row alone; but then the others pass.
+    """
+    return (_sqlstate(error) or "").startswith("42")
+
+
 def fault_of(error: Exception) -> str:
     """An error for events and rows: its type, SQLSTATE and constraint. Never its text, which may quote a payload."""
     cause = getattr(error, "orig", None) or error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection, Engine, event, func, insert, make_url, select, text
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_jobqueue.admin import redrive
@@ -238,6 +240,42 @@ def test_somebodys_trigger_stops_one_job(engine: Engine, store: Store) -> None:
     batch = store.prune(status=DONE, age=HOUR, limit=100)
     assert (batch.count, batch.refused, batch.fault) == (4, 1, "RaiseException, SQLSTATE P0001")
     assert left(engine) == [ids[2]]
+
+
+@pytest.mark.parametrize("kept", [3, 25])
+def test_a_trigger_that_skips_deletes_stops_nobody(engine: Engine, store: Store, kept: int) -> None:
+    """There is no error then: those jobs are counted as refused, and the sweep goes on behind them."""
+    ids = add_finished(engine, kept) + add_finished(engine, 30, apart=NONE, age=2 * HOUR)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE FUNCTION protect() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" IF old.id <= {ids[kept - 1]} THEN RETURN NULL; END IF; RETURN old; END $$"
+        )
+        connection.exec_driver_sql(
+            "CREATE TRIGGER protect BEFORE DELETE ON jobqueue_jobs FOR EACH ROW EXECUTE FUNCTION protect()"
+        )
+    batches = sweep(store, limit=10)
+    assert max(batch.count + batch.refused for batch in batches) <= 10
+    assert sum(batch.count for batch in batches) == 30
+    assert sum(batch.refused for batch in batches) == kept
+    assert {batch.fault for batch in batches} == {None, "a trigger skips the delete"}
+    assert left(engine) == ids[:kept]
+
+
+def test_a_person_without_the_right_is_told_so(engine: Engine) -> None:
+    """No job is to blame for that: the error passes through, where a runner counts and goes on."""
+    add_finished(engine, 3)
+    role = f"reader_{secrets.token_hex(6)}"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {role}"))
+        connection.execute(text(f"GRANT SELECT, UPDATE ON jobqueue_jobs TO {role}"))
+        connection.execute(text(f"SET LOCAL ROLE {role}"))
+        with pytest.raises(ProgrammingError, match="permission denied"):
+            prune(connection, status=DONE, older_than=HOUR)
+        assert count_prunable(connection, status=DONE, older_than=HOUR) == 3
+        connection.execute(text("RESET ROLE"))
+        connection.execute(text(f"DROP OWNED BY {role}"))
+        connection.execute(text(f"DROP ROLE {role}"))
 
 
 @pytest.mark.parametrize(("on_delete", "rows"), [("ON DELETE CASCADE", 0), ("ON DELETE SET NULL", 2)])

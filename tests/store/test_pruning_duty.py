@@ -261,3 +261,12 @@ def test_slow_batches_become_smaller(make: Callable[..., Pruning], monkeypatch: 
     for _ in range(6):
         _fails(pruning)
     assert asked == [500, 250, 125, 62, 124, 248]
+
+
+def test_pages_that_others_hold_are_batches_too(
+    make: Callable[..., Pruning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of locked jobs deletes nothing, and there may be thousands: the other duties have their turn in between."""
+    monkeypatch.setattr(Store, "prune", lambda _, **__: Pruned(0, more=True))
+    pruning = make()
+    assert [pruning.batch() for _ in range(3)] == [True] * 3

@@ -8,8 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 
+from sa_jobqueue.records import Settlement
+from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.pieces import PROBES
 from sa_jobqueue.store.trouble import nothing_landed
@@ -126,3 +128,25 @@ def test_renewals_rescues_and_releases_tell_too(
     telling.rescue([(lease, NONE) for lease in leases], margin=NONE)
     assert told == [(lost[0], "rescue", fault)]
     assert [read_job(engine, job_id).status for job_id in lost] == ["running", "ready"]
+
+
+def test_a_statement_that_can_not_be_right_is_raised(
+    engine: Engine, telling: Store, told: Refused, token: UUID
+) -> None:
+    """A column is gone: with one job or two in hand each verb says so, instead of blaming those jobs for ever."""
+    held = [add_running(engine, token) for _ in range(2)]
+    add_running(engine, uuid4(), lease=-HOUR)
+    leases = telling.expired_leases(lease=NONE, margin=NONE, limit=9)
+    due = [add_job(engine)]
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE jobqueue_jobs RENAME COLUMN updated_at TO other")
+    for call in (
+        lambda: telling.settle([Settlement(held[0], token, Verb.COMPLETE)]),
+        lambda: telling.renew([(job_id, token) for job_id in held], lease=MINUTE),
+        lambda: telling.rescue([(lease, NONE) for lease in leases], margin=NONE),
+        lambda: telling.postpone(due, shortest=MINUTE, longest=HOUR),
+        lambda: telling.release_claim(token=token),
+    ):
+        with pytest.raises(ProgrammingError, match="updated_at"):
+            call()
+    assert told == []

@@ -54,3 +54,22 @@ def test_a_small_batch_of_bad_rows_is_told_row_by_row() -> None:
     written = write_in_pieces(write, range(PROBES))
     assert set(written.refused) == set(range(PROBES))
     assert written.landed == {}
+
+
+@pytest.mark.parametrize("rows", [1, PROBES, 1000])
+def test_what_the_statement_meets_without_a_row_is_raised(rows: int) -> None:
+    """A statement that is wrong, or a right that is missing: a batch of few rows must not look like bad rows."""
+
+    def write(piece: Sequence[int]) -> Iterable[tuple[int, int]]:
+        raise UnicodeError(f"wrong with {len(piece)} rows")
+
+    with pytest.raises(UnicodeError):
+        write_in_pieces(write, range(rows))
+
+
+def test_where_something_landed_the_statement_is_not_asked_without_a_row() -> None:
+    """It works, so that the refused rows are to blame; an empty batch is not sent at all."""
+    sizes, write = _writer({1}.__contains__)
+    write_in_pieces(write, range(2))
+    write_in_pieces(write, [])
+    assert sizes == [2, 1, 1]

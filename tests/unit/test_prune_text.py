@@ -21,17 +21,18 @@ EACH = [(build, status) for build in BUILDERS for status in TERMINAL]
 def test_prune() -> None:
     """The prune, word for word: one status as a literal, the oldest first, rows taken whole and none waited for."""
     assert text_of(prune(JobStatus.DONE)) == (
-        "DELETE FROM jobqueue_jobs WHERE jobqueue_jobs.id = ANY (ARRAY((SELECT job.id FROM jobqueue_jobs AS job "
-        "WHERE job.status = 'done' "
+        "WITH taken AS MATERIALIZED (SELECT job.id AS id FROM jobqueue_jobs AS job WHERE job.status = 'done' "
         "AND job.finished_at < statement_timestamp() - CAST(%(age)s::INTERVAL AS INTERVAL) "
         "AND job.finished_at >= coalesce(CAST(%(since)s::TIMESTAMP WITH TIME ZONE AS TIMESTAMP WITH TIME ZONE), "
         "CAST('-infinity' AS TIMESTAMP WITH TIME ZONE)) ORDER BY job.finished_at "
-        "LIMIT CAST(%(amount)s::INTEGER AS INTEGER) FOR UPDATE SKIP LOCKED))) "
+        "LIMIT CAST(%(amount)s::INTEGER AS INTEGER) FOR UPDATE SKIP LOCKED), "
+        "gone AS (DELETE FROM jobqueue_jobs WHERE jobqueue_jobs.id = ANY (ARRAY((SELECT taken.id FROM taken))) "
         "AND (SELECT set_config('lock_timeout', "
         "coalesce(CAST(%(patience)s::VARCHAR AS TEXT), current_setting('lock_timeout')), true) AS set_config_1) "
         "IS NOT NULL RETURNING jobqueue_jobs.id, "
         "greatest(least(jobqueue_jobs.finished_at, CAST('9999-12-30T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)), "
-        "CAST('0001-01-02T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)) AS finished_at"
+        "CAST('0001-01-02T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)) AS finished_at) "
+        "SELECT taken.id, gone.finished_at FROM taken LEFT OUTER JOIN gone ON gone.id = taken.id"
     )
 
 
