@@ -56,7 +56,7 @@ def prune(
 
     Commit after each batch, and give the answer's `position` to the next one while there is `more`. Rows that somebody
     has locked are skipped. Jobs that the database refuses to delete (an application's foreign key, a trigger) are
-    counted and stop nobody. Raises ValueError for a status that is not terminal, a negative duration, a limit outside 1
+    counted and stop nobody; a foreign key that is deferred speaks at the commit. Raises ValueError for a status that is not terminal, a negative duration, a limit outside 1
     to 10,000, and TypeError for any other target. With an async target this is a coroutine.
     """
     return run_on(

@@ -15,6 +15,7 @@ from sa_jobqueue.cli.exits import INCOMPLETE, INTERRUPTED, OPERATOR_EXIT_CODES
 from sa_jobqueue.cli.options import duration
 from sa_jobqueue.cli.output import json_line, note, safe
 from sa_jobqueue.durations import format_duration
+from sa_jobqueue.queries.session import ConstraintsNow
 from sa_jobqueue.states import TERMINAL, JobStatus
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def _prune(
             position, more = None, True
             while more:
                 with database.transaction() as connection:
+                    connection.execute(ConstraintsNow())  # or the commit would fail, with all of the batch
                     batch = admin.prune(
                         connection, status=status, older_than=older_than, limit=_BATCH, position=position
                     )

@@ -1,16 +1,17 @@
-"""About the connection itself: who answers on it, by what clock, and how long may a statement of this transaction take?"""
+"""About the connection itself: who answers on it, by what clock, and what holds for the statements of this transaction?"""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, bindparam, cast, func, select, true
+from sqlalchemy import ClauseElement, Executable, Text, bindparam, cast, func, select, true
+from sqlalchemy.ext.compiler import compiles
 
 from sa_jobqueue.sql import moment, word
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Executable, Select
+    from sqlalchemy import ColumnElement, Select
 
 
 @cache
@@ -33,3 +34,14 @@ def bounded() -> Executable:
         return func.set_config(word(name), cast(bindparam(value, type_=Text), Text), true())
 
     return select(setting("statement_timeout", "statement"), setting("lock_timeout", "lock"))
+
+
+class ConstraintsNow(Executable, ClauseElement):
+    """In this transaction a deferred constraint speaks at the statement, not at the commit."""
+
+    inherit_cache = True
+
+
+@compiles(ConstraintsNow)
+def _constraints_now(*_: Any, **__: Any) -> str:
+    return "SET CONSTRAINTS ALL IMMEDIATE"

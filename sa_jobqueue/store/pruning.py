@@ -49,7 +49,8 @@ def prune(
 
     In the caller's transaction: commit after each batch, and give the answer's `position` to the next one while there
     is `more`. Rows that somebody has locked are skipped. Jobs that the database refuses to delete (an application's foreign
-    key, a trigger) are counted and stop nobody; savepoints keep them from spoiling the transaction.
+    key, a trigger) are counted and stop nobody; savepoints keep them from spoiling the transaction. A foreign key that is
+    deferred speaks at the commit: SET CONSTRAINTS ALL IMMEDIATE before, where there are such.
     Raises ValueError for a status that is not terminal, a negative duration, a limit outside 1 to 10,000.
     """
     _check(status, older_than)

@@ -90,12 +90,16 @@ def test_on_a_terminal_somebody_is_asked(command: Command, engine: Engine) -> No
     assert command("prune").exit_code == 0
 
 
-def test_what_an_application_keeps_is_told(command: Command, engine: Engine) -> None:
-    """A foreign key of the application's keeps its job; the others go, and the fault is named: code 1."""
+@pytest.mark.parametrize("when", ["NOT DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"])
+def test_what_an_application_keeps_is_told(command: Command, engine: Engine, when: str) -> None:
+    """A foreign key of the application's keeps its job; the others go, and the fault is named: code 1.
+
+    One that is deferred would speak at the commit, and none of the batch would go.
+    """
     add_finished(engine, "done", 3)
     with engine.begin() as connection:
         connection.execute(
-            text("CREATE TABLE documents (job_id bigint CONSTRAINT kept REFERENCES jobqueue_jobs (id))")
+            text(f"CREATE TABLE documents (job_id bigint CONSTRAINT kept REFERENCES jobqueue_jobs {when})")
         )
         connection.execute(text("INSERT INTO documents VALUES (2)"))
     result = command("prune", "--yes")
