@@ -16,7 +16,13 @@ from sa_jobqueue.statements.prune import prune_listed
 from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.pieces import write_in_pieces
-from sa_jobqueue.store.trouble import because_of_a_row, fault_of, nobodys_fault, passes_by_itself
+from sa_jobqueue.store.trouble import (
+    because_of_a_row,
+    fault_of,
+    nobodys_fault,
+    passes_by_itself,
+    snapshot_too_old,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -91,7 +97,7 @@ def prune_batch(
         try:
             taken = rows(prune_statement(status), {**given, "since": since, "amount": limit})
         except Exception as error:
-            if not because_of_a_row(error):
+            if not because_of_a_row(error) or (patience is None and snapshot_too_old(error)):
                 raise
         else:
             times = [row.finished_at for row in taken if row.finished_at is not None]

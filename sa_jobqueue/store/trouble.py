@@ -52,6 +52,11 @@ def nobodys_fault(error: Exception) -> bool:
     return (_sqlstate(error) or "").startswith("42")
 
 
+def snapshot_too_old(error: Exception) -> bool:
+    """A serialization failure: no statement of the same transaction will pass, only another transaction."""
+    return _sqlstate(error) == "40001"
+
+
 def fault_of(error: Exception) -> str:
     """An error for events and rows: its type, SQLSTATE and constraint. Never its text, which may quote a payload."""
     cause = getattr(error, "orig", None) or error

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, func, insert, select, text
 
 from sa_jobqueue.models import jobs
+from sa_jobqueue.store.pieces import PROBES
 from tests.cli.conftest import Command, objects, rows
 from tests.support.jobs import add_job, add_running, keyed, read_job, refuse, server_time
 
@@ -293,6 +294,29 @@ def test_a_refused_job_stops_no_other(command: Command, engine: Engine) -> None:
     assert "job 4: not ready again:" in result.stderr
     assert "not this one" in result.stderr
     assert statuses(engine) == ["ready"] * 3 + ["dead"] + ["ready"] * 3
+
+
+def test_what_everybody_is_refused_is_not_tried_for_ever(
+    command: Command, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trigger that lets nobody through: some whole batches are told, each tried in a few pieces, and the rest is left."""
+    monkeypatch.setattr("sa_jobqueue.cli.jobs.acting.BATCH", 50)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SEQUENCE tries")
+    add_many(engine, 1000)
+    refuse(engine, 0, "NULL")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM nextval('tries'); RAISE 'nobody'; END $$"
+        )
+    result = command("jobs", "cancel", "--all", "--yes")
+    assert result.exit_code == 1
+    assert "job 1000: not cancelled: psycopg.errors.RaiseException: nobody" in result.stderr
+    assert "and 180 more that were not cancelled" in result.stderr
+    assert "left: 800; the last 4 batches were refused whole" in result.stderr
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT last_value FROM tries")).scalar_one() <= 4 * (1 + PROBES)
 
 
 def test_a_locked_job_stops_no_other(

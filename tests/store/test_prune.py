@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection, Engine, event, func, insert, make_url, select, text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_jobqueue.admin import redrive
@@ -24,7 +24,7 @@ from sa_jobqueue.store import leases
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.pieces import PROBES
 from sa_jobqueue.store.pruning import MOST_WAITS, count_prunable, prune
-from tests.support.jobs import add_job, add_running, read_job
+from tests.support.jobs import add_job, add_running, change, read_job
 
 DAY, HOUR, NONE = timedelta(days=1), timedelta(hours=1), timedelta(0)
 DONE, DEAD, CANCELLED = JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED
@@ -276,6 +276,20 @@ def test_a_person_without_the_right_is_told_so(engine: Engine) -> None:
         connection.execute(text("RESET ROLE"))
         connection.execute(text(f"DROP OWNED BY {role}"))
         connection.execute(text(f"DROP ROLE {role}"))
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_persons_snapshot_that_is_too_old_is_told(engine: Engine, level: str) -> None:
+    """A job has changed since the transaction began: it fails as any would, instead of reporting that nothing is old."""
+    ids = add_finished(engine, 3)
+    with engine.connect().execution_options(isolation_level=level) as person:
+        assert count_prunable(person, status=DONE, older_than=HOUR) == 3
+        change(engine, ids[1], reason="seen")
+        with pytest.raises(OperationalError, match="could not serialize"):
+            prune(person, status=DONE, older_than=HOUR)
+        person.rollback()
+        assert prune(person, status=DONE, older_than=HOUR).count == 3
+        person.rollback()
 
 
 @pytest.mark.parametrize(("on_delete", "rows"), [("ON DELETE CASCADE", 0), ("ON DELETE SET NULL", 2)])

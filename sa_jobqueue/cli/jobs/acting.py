@@ -14,7 +14,8 @@ from sa_jobqueue.cli.output import json_line, note, safe
 from sa_jobqueue.failures import headline
 from sa_jobqueue.records import OperatorResult
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.store.trouble import because_of_a_row
+from sa_jobqueue.store.pieces import write_in_pieces
+from sa_jobqueue.store.trouble import because_of_a_row, nobodys_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,22 +33,26 @@ _TOLD = 20
 #: Once a batch has waited in vain for a lock, each part of it waits for so long.
 _IMPATIENT = "1s"
 _CHANGED = "it doesn't fit the filter any more"
-_NOT_FOR_ROWS = ("42",)  # a right or a table that is missing is missing for every row
+#: After so many batches of which every job was refused or locked, nothing more is tried: each costs seconds.
+_MOST_IN_VAIN = 4
 
 
 def act(database: Database, chosen: Chosen, verb: Act, *, done: str, as_json: bool) -> int:
     """Do it to all of them, tell what became of each or of how many, and return the exit code."""
     results: list[OperatorResult] = []
     progress = Progress(len(chosen.ids), least=BATCH)
-    interrupted = False
+    interrupted, in_vain = False, 0
     try:
         for batch in _batches(chosen.ids):
-            answers = list(_attempt(database, chosen, batch, verb))
+            answers, refused = _attempt(database, chosen, batch, verb)
             results += answers
+            in_vain = in_vain + 1 if refused else 0
             if as_json:
                 for result in answers:
                     click.echo(json_line(result))
             progress.show(len(results))
+            if in_vain >= _MOST_IN_VAIN:
+                break
     except KeyboardInterrupt:
         interrupted = True
     finally:  # also when the server goes away: what is done is told before what went wrong
@@ -55,34 +60,51 @@ def act(database: Database, chosen: Chosen, verb: Act, *, done: str, as_json: bo
         untried = len(chosen.ids) - len(results)
         if not as_json:
             _tell(results, done)
-        if untried:
+        if untried and in_vain >= _MOST_IN_VAIN:
+            note(
+                f"left: {untried:,}; the last {in_vain} batches were refused whole, so that the rest was not tried"
+            )
+        elif untried:
             note(f"left: {untried:,}; a batch that was under way may have gone through all the same")
     if interrupted:
         return INTERRUPTED
-    return 0 if all(result.landed for result in results) else INCOMPLETE
+    return 0 if not untried and all(result.landed for result in results) else INCOMPLETE
 
 
 def _attempt(
-    database: Database, chosen: Chosen, ids: list[int], verb: Act, **bounds: str
-) -> Iterator[OperatorResult]:
-    """The batch in one transaction; when a row of it is refused or stays locked, its halves."""
-    try:
+    database: Database, chosen: Chosen, ids: list[int], verb: Act
+) -> tuple[list[OperatorResult], bool]:
+    """The batch in one transaction, in pieces when a row of it is refused or stays locked; whether all of it was."""
+    bounds: dict[str, str] = {}
+
+    def write(piece: Sequence[int]) -> list[tuple[int, OperatorResult]]:
         with database.transaction(**bounds) as connection:
-            fit = chosen.still(connection, ids)
+            bounds["lock_timeout"] = _IMPATIENT  # for the pieces that follow, should this one fail
+            fit = chosen.still(connection, list(piece))
             answers = {answer.id: answer for answer in verb(connection, fit)} if fit else {}
+        return [
+            (place, answers.get(job_id) or _left(job_id, _CHANGED)) for place, job_id in enumerate(piece, 1)
+        ]
+
+    try:
+        written = write_in_pieces(write, ids)
     except DBAPIError as error:
-        sqlstate = getattr(error.orig, "sqlstate", None) or ""
-        if not because_of_a_row(error) or sqlstate.startswith(_NOT_FOR_ROWS):
+        if not because_of_a_row(error) or nobodys_fault(error):
             raise
-        if len(ids) == 1:
-            yield OperatorResult(ids[0], landed=False, status=None, reason=headline(error.orig or error))
-            return
-        middle = len(ids) // 2
-        for half in (ids[:middle], ids[middle:]):
-            yield from _attempt(database, chosen, half, verb, lock_timeout=_IMPATIENT)
-        return
-    for job_id in ids:
-        yield answers.get(job_id) or OperatorResult(job_id, landed=False, status=None, reason=_CHANGED)
+        return [_left(job_id, headline(error.orig or error)) for job_id in ids], True
+    refused = written.refused
+    if not written.landed and (faults := list(filter(nobodys_fault, refused.values()))):
+        raise faults[0]
+    reasons = {place: headline(getattr(error, "orig", None) or error) for place, error in refused.items()}
+    answers = [
+        written.landed[place] if place in written.landed else _left(job_id, reasons[place])
+        for place, job_id in enumerate(ids)
+    ]
+    return answers, len(refused) == len(ids)
+
+
+def _left(job_id: int, reason: str) -> OperatorResult:
+    return OperatorResult(job_id, landed=False, status=None, reason=reason)
 
 
 def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
