@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Executable, Row
 
+#: Ids of one statement, which compares each job with each: the planner takes them for a few and joins by loops.
+_BATCH = 500
 #: A key can change hands between our attempt and the read of its holder; then the attempt is worth repeating.
 _ATTEMPTS = 5
 _KEY_INDEX = next(str(index.name) for index in jobs.indexes if index.unique)
@@ -143,11 +145,14 @@ def _redrive_alone(connection: Connection, job_id: int) -> OperatorResult:
 def _rows(
     connection: Connection, statement: Executable, ids: Sequence[int], **given: Any
 ) -> dict[int, Row[Any]]:
-    known = [job_id for job_id in ids if SMALLEST_ID <= job_id <= LARGEST_ID]
-    if not known:
-        return {}
+    """The row of each job that there is. The statements lock in id order, and so do they one after the other."""
+    known = sorted(job_id for job_id in ids if SMALLEST_ID <= job_id <= LARGEST_ID)
+    rows: dict[int, Row[Any]] = {}
     with values_hidden():
-        return {row.id: row for row in connection.execute(statement, {"ids": known, **given})}
+        for start in range(0, len(known), _BATCH):
+            parameters = {"ids": known[start : start + _BATCH], **given}
+            rows |= {row.id: row for row in connection.execute(statement, parameters)}
+    return rows
 
 
 def _in_order(ids: Sequence[int], answers: Mapping[int, OperatorResult]) -> list[OperatorResult]:

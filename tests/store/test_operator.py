@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sa_jobqueue.admin import OperatorResult, cancel, redrive, reschedule
 from sa_jobqueue.models import Job, jobs
 from sa_jobqueue.states import JobStatus
+from sa_jobqueue.store.operator import _BATCH
 from tests.support.jobs import add_job, read_job
 
 Verb = Callable[..., Any]
@@ -90,13 +91,13 @@ def test_answers_come_once_per_id_in_the_order_given(
 
 
 @each_verb
-def test_thousands_of_ids_are_one_statement(engine: Engine, verb: Verb, before: str, after: str) -> None:
-    """Ids go along as one array; every one of them is answered."""
+def test_thousands_of_ids_are_a_few_statements(engine: Engine, verb: Verb, before: str, after: str) -> None:
+    """One statement would compare each with each, for hours at 100,000; the answers come in the order given all the same."""
     ids = add_many(engine, before, 5000)
     wanted = ids[::-2]
     with engine.begin() as connection, statements_on(connection) as sent:
         assert verb(connection, wanted) == [went(job_id, after) for job_id in wanted]
-    assert len(sent) == 1
+    assert len(sent) == 2500 / _BATCH
     with engine.connect() as connection:
         changed = connection.execute(select(jobs.c.id).where(jobs.c.updated_at > jobs.c.created_at)).scalars()
         assert set(changed) == set(wanted)
