@@ -97,7 +97,7 @@ def test_long_handlers_and_a_locked_table(engine: Engine, strict_url: str) -> No
         with engine.begin() as application:
             application.execute(text("LOCK TABLE jobqueue_jobs IN ACCESS EXCLUSIVE MODE"))
             threading.Event().wait(2)
-        recorder.wait_for(JobSettled, count=20, timeout=30)
+        recorder.wait_for(JobSettled, count=20)
         failing = {event.loop for event in recorder.of(LoopFailed)}
         wait_until(lambda: {event.loop for event in recorder.of(LoopRecovered)} == failing)
     assert "settle" in failing  # then nothing is claimed, so that the dispatcher may have noticed nothing

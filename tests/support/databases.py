@@ -90,7 +90,7 @@ def fail_on_connections(url: str) -> None:
     """Fail when others are connected to this database; a connection that was just closed gets time to go."""
     with connect(url) as connection:
         try:
-            wait_until(lambda: not connection.execute(OTHER_SESSIONS).fetchall(), timeout=2)
+            wait_until(lambda: not connection.execute(OTHER_SESSIONS).fetchall())
         except AssertionError:
             left = connection.execute(OTHER_SESSIONS).fetchall()
             lines = [f"  pid {pid} {name!r} {state}: {query}" for pid, name, state, query in left]

@@ -16,7 +16,7 @@ def no_thread_left_over() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     try:
-        wait_until(lambda: set(threading.enumerate()) <= before, timeout=2)
+        wait_until(lambda: set(threading.enumerate()) <= before)
     except AssertionError:
         left = ", ".join(sorted(thread.name for thread in set(threading.enumerate()) - before))
         pytest.fail(f"threads left over: {left}")
