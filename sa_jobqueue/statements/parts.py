@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.sql import array, keys, moment, number, status, word
-from sa_jobqueue.states import JobStatus, Verb
+from sa_jobqueue.states import CANCELLED_REASON, JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +145,7 @@ def rest(
         "status": choose(
             cancel=status(JobStatus.CANCELLED), die=status(JobStatus.DEAD), ready=status(JobStatus.READY)
         ),
-        "reason": choose(cancel=word("cancelled"), die=reason, ready=null()),
+        "reason": choose(cancel=word(CANCELLED_REASON), die=reason, ready=null()),
         "finished_at": choose(cancel=moment(), die=moment(), ready=null()),
         "unique_key": choose(cancel=key_released(), die=key_released(), ready=jobs.c.unique_key),
     }

@@ -18,9 +18,8 @@ from sa_jobqueue.context import context_of
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.queries.due import due_queues
 from sa_jobqueue.records import Landing, Settlement
-from sa_jobqueue.runner.verdict import EXPIRED_REASON
 from sa_jobqueue.statements.bring_forward import bring_forward
-from sa_jobqueue.states import JobStatus, Verb
+from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.sessions import connection_of
