@@ -11,15 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from datetime import timedelta
 
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import Session, scoped_session
-
     from sa_jobqueue.records import Pruned, PrunePosition
     from sa_jobqueue.states import JobStatus
-
-    SyncTarget = Session | scoped_session[Any] | Connection
-    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
+    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
 
 
 @overload

@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import Session, scoped_session
+    from sqlalchemy.orm import Session
 
+    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
     from sa_jobqueue.views import JobDetails, JobPage, Stats
-
-    SyncTarget = Session | scoped_session[Any] | Connection
-    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 
 @overload

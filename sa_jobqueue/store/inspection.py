@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from sa_jobqueue.queries import listing, stats
 from sa_jobqueue.queries.detail import detail
 from sa_jobqueue.queries.session import clock
+from sa_jobqueue.records import LARGEST_ID
 from sa_jobqueue.states import TERMINAL, JobStatus
-from sa_jobqueue.views import LARGEST_ID, JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
+from sa_jobqueue.views import JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.durations import check_delay
 from sa_jobqueue.queries import prunable
-from sa_jobqueue.records import Pruned, PrunePosition
+from sa_jobqueue.records import SMALLEST_ID, Pruned, PrunePosition
 from sa_jobqueue.statements.prune import prune as prune_statement
 from sa_jobqueue.statements.prune import prune_listed
 from sa_jobqueue.states import TERMINAL, JobStatus
@@ -32,7 +32,6 @@ LARGEST_BATCH = 10_000
 PATIENCE = timedelta(milliseconds=500)
 #: After so many pieces of a batch that met a lock or another trouble that passes, the rest is left for another time.
 MOST_WAITS = 5
-_LOWEST_ID = -(2**63)
 
 
 def prune(
@@ -98,7 +97,7 @@ def prune_batch(
     parameters = {
         "age": age,
         "since": since,
-        "behind": _LOWEST_ID if behind is None else behind,
+        "behind": SMALLEST_ID if behind is None else behind,
         "amount": limit,
     }
     page = rows(prunable.page(status), parameters)

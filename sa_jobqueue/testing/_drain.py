@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import Session, scoped_session
+    from sqlalchemy.orm import Session
 
+    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
     from sa_jobqueue.testing._drained import Drained
 
 #: So many runs are no accident: above it a drain is taken for endless.
@@ -29,7 +29,7 @@ _ADVICE = (
 
 @overload
 def drain(
-    target: Session | scoped_session[Any] | Connection,
+    target: SyncTarget,
     registry: Registry,
     *,
     queues: Iterable[str] | None = None,
@@ -41,7 +41,7 @@ def drain(
 
 @overload
 def drain(
-    target: AsyncSession | async_scoped_session[Any] | AsyncConnection,
+    target: AsyncTarget,
     registry: Registry,
     *,
     queues: Iterable[str] | None = None,
