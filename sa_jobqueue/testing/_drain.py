@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from sa_jobqueue import arguments
 from sa_jobqueue.handlers import several
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.store.sessions import run_on
@@ -86,8 +87,7 @@ def drain(
     """
     if not isinstance(registry, Registry):
         raise TypeError(f"drain(): expected a Registry second, got {type(registry).__qualname__}")
-    if limit < 1:
-        raise ValueError(f"drain(): limit: expected a whole number from 1, got {limit!r}")
+    arguments.limit(limit)
     chosen = None if queues is None else list(several("drain(): queues", queues))
 
     def work(given: Session | Connection) -> Drained:
