@@ -21,7 +21,7 @@ from sa_jobqueue.queries.session import bounded, clock
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 from sa_jobqueue.store.schema import installed_version, require
-from sa_jobqueue.store.trouble import refused
+from sa_jobqueue.store.trouble import refused, sqlstate_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,7 +143,8 @@ class Database:
 
 
 def _told(error: DBAPIError) -> TroubleError:
-    cause = error.orig or error
-    advice = _ADVICE.get(getattr(cause, "sqlstate", None) or "")
+    advice = _ADVICE.get(sqlstate_of(error) or "")
     # What a trigger raises is somebody else's text.
-    return TroubleError("\n".join([*safe_lines(headline(cause)), *([advice] if advice else [])]))
+    return TroubleError(
+        "\n".join([*safe_lines(headline(error.orig or error)), *([advice] if advice else [])])
+    )
