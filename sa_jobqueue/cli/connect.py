@@ -17,7 +17,7 @@ from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
 from sa_jobqueue.models import configure
-from sa_jobqueue.queries.session import bounded, clock
+from sa_jobqueue.store import bounds
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 from sa_jobqueue.store.schema import installed_version, require
@@ -130,16 +130,13 @@ class Database:
             with self.transaction():
                 require(installed_version(connection))
         with connection.begin():
-            connection.execute(
-                bounded(), {"statement": STATEMENT_TIMEOUT, "lock": lock_timeout or LOCK_TIMEOUT}
-            )
+            bounds.bound(connection, statement=STATEMENT_TIMEOUT, lock=lock_timeout or LOCK_TIMEOUT)
             yield connection
 
     def now(self) -> datetime:
         """The database's time."""
         with self.transaction() as connection:
-            moment: datetime = connection.execute(clock()).scalar_one()
-        return moment
+            return bounds.now(connection)
 
 
 def _told(error: DBAPIError) -> TroubleError:
