@@ -8,8 +8,8 @@ import pytest
 
 from sa_jobqueue.queries import detail, listing, stats
 from sa_jobqueue.queries.listing import WINDOW, Shape
+from sa_jobqueue.records import LARGEST_ID
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.views import LARGEST_ID
 from tests.plans.conftest import DEAD, READY, RUNNING, Plan, Table
 
 READY_STATUS, RUNNING_STATUS, DONE_STATUS, DEAD_STATUS, CANCELLED_STATUS = JobStatus
