@@ -14,9 +14,6 @@ from sa_jobqueue.states import JobStatus
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-#: Ids of jobs end here, the range of bigint.
-LARGEST_ID = 2**63 - 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def waiting() -> Executable:
+def ready() -> Executable:
     """Per queue the due and the scheduled jobs and the earliest due time. Exact: reads the whole ready index."""
     schema_in_use()
     due = jobs.c.run_at <= moment()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from sa_jobqueue import arguments
 from sa_jobqueue.handlers import several
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.store.sessions import run_on
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import Session, scoped_session
+    from sqlalchemy.orm import Session
 
+    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
     from sa_jobqueue.testing._drained import Drained
 
 #: So many runs are no accident: above it a drain is taken for endless.
@@ -29,7 +30,7 @@ _ADVICE = (
 
 @overload
 def drain(
-    target: Session | scoped_session[Any] | Connection,
+    target: SyncTarget,
     registry: Registry,
     *,
     queues: Iterable[str] | None = None,
@@ -41,7 +42,7 @@ def drain(
 
 @overload
 def drain(
-    target: AsyncSession | async_scoped_session[Any] | AsyncConnection,
+    target: AsyncTarget,
     registry: Registry,
     *,
     queues: Iterable[str] | None = None,
@@ -86,8 +87,7 @@ def drain(
     """
     if not isinstance(registry, Registry):
         raise TypeError(f"drain(): expected a Registry second, got {type(registry).__qualname__}")
-    if limit < 1:
-        raise ValueError(f"drain(): limit: expected a whole number from 1, got {limit!r}")
+    arguments.limit(limit)
     chosen = None if queues is None else list(several("drain(): queues", queues))
 
     def work(given: Session | Connection) -> Drained:

@@ -18,12 +18,12 @@ from sa_jobqueue.context import context_of
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.queries.due import due_queues
 from sa_jobqueue.records import Landing, Settlement
-from sa_jobqueue.runner.verdict import EXPIRED_REASON
 from sa_jobqueue.statements.bring_forward import bring_forward
-from sa_jobqueue.states import JobStatus, Verb
+from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.sessions import connection_of
+from sa_jobqueue.store.trouble import sqlstate_of
 from sa_jobqueue.testing._attempts import Attempted, EventLoop, Performed, attempt
 from sa_jobqueue.testing._drained import Drained, DrainError
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 #: Nobody renews it, and a debugger may stop the handler for long.
 _LEASE = timedelta(days=1)
 _NAME = "drain"
+_ABORTED = "25P02"
 _RECIPE = (
     "bind the sessions of handlers to the test's connection with join_transaction_mode='create_savepoint', and don't "
     "let them be the session that is drained (see the example of sa_jobqueue.testing)"
@@ -147,7 +148,7 @@ class Draining:
         try:
             (settled,) = self._store().settle([settlement])
         except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) != "25P02":
+            if sqlstate_of(error) != _ABORTED:
                 raise
             raise DrainError(
                 f"{_named(job)}: its handler has left the test's transaction aborted, after a statement that failed "

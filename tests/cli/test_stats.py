@@ -66,7 +66,7 @@ def test_json(command: Command) -> None:
 @pytest.mark.usefixtures("filled")
 def test_a_long_history_is_not_counted_to_its_end(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """A number that is a lower bound says so, and --exact counts on."""
-    monkeypatch.setattr("sa_jobqueue.cli.stats.COUNTED", 2)
+    monkeypatch.setattr("sa_jobqueue.store.inspection.COUNTED", 2)
     assert command("stats").stdout.splitlines()[2].split()[-3] == "2+"
     assert command("stats", "--exact").stdout.splitlines()[2].split()[-3] == "2"
     assert json.loads(command("stats", "--json").stdout)["at_least"] == ["done"]
