@@ -63,6 +63,8 @@ class Draining:
         self._runs: list[Performed] = []
         #: Due times of jobs that were brought forward, and whether they would have expired by then.
         self._brought: dict[int, tuple[datetime, bool]] = {}
+        #: Jobs that the database lets nobody claim, and why.
+        self._refused: dict[int, str] = {}
         #: How far the drain has gone into the future.
         self._ahead = timedelta(0)
 
@@ -81,7 +83,10 @@ class Draining:
 
     def _store(self) -> Store:
         # Asked for each time: a session that a handler has committed has another connection, or another savepoint.
-        return Store(connection_of(self._target), name=_NAME)
+        return Store(connection_of(self._target), name=_NAME, on_refused=self._note_refused)
+
+    def _note_refused(self, job_id: int, _verb: Verb, fault: str) -> None:
+        self._refused[job_id] = fault
 
     def _rows(self, statement: Any) -> Any:
         return CallersConnection(connection_of(self._target)).rows(statement, self._wanted)
@@ -99,6 +104,10 @@ class Draining:
                 )
                 if claimed:
                     return self._as_of_its_time(claimed[0])
+            for job_id, fault in self._refused.items():
+                raise DrainError(
+                    f"drain(): the database lets nobody claim job {job_id}: {fault}", self._drained()
+                )
             if not self._with_scheduled or not self._travel():
                 return None
 
