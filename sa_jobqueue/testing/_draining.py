@@ -62,6 +62,8 @@ class Draining:
         self._runs: list[Performed] = []
         #: Due times of jobs that were brought forward, and whether they would have expired by then.
         self._brought: dict[int, tuple[datetime, bool]] = {}
+        #: Jobs that are due and that nobody can claim, with the database's reason.
+        self._refused: dict[int, str] = {}
         #: How far the drain has gone into the future.
         self._ahead = timedelta(0)
 
@@ -80,7 +82,11 @@ class Draining:
 
     def _store(self) -> Store:
         # Asked for each time: a session that a handler has committed has another connection, or another savepoint.
-        return Store(connection_of(self._target), name=_NAME)
+        return Store(connection_of(self._target), name=_NAME, on_refused=self._note_refusal)
+
+    def _note_refusal(self, job_id: int, verb: Verb, fault: str) -> None:
+        if verb is Verb.CLAIM:
+            self._refused[job_id] = fault
 
     def _rows(self, statement: Any) -> Any:
         return CallersConnection(connection_of(self._target)).rows(statement, self._wanted)
@@ -97,8 +103,11 @@ class Draining:
                     token=uuid4(), quotas={queue: 1}, kinds=self._registry.kinds, lease=_LEASE
                 )
                 if claimed:
+                    self._refused.pop(claimed[0].id, None)
                     return self._as_of_its_time(claimed[0])
             if not self._with_scheduled or not self._travel():
+                if self._refused:
+                    raise self._unclaimable()
                 return None
 
     def _travel(self) -> bool:
@@ -169,6 +178,15 @@ class Draining:
         return DrainError(
             f"drain(): {limit} runs, and jobs are still due. Most of them were: {ends}. A handler that enqueues "
             "itself or snoozes for ever has no end; for a test that needs more runs pass limit=...",
+            self._drained(),
+        )
+
+    def _unclaimable(self) -> DrainError:
+        job_id, fault = next(iter(self._refused.items()))
+        more = f", and of {len(self._refused) - 1} more" if len(self._refused) > 1 else ""
+        return DrainError(
+            f"drain(): the database refuses the claim of job {job_id}{more}: {fault}. All other due jobs have run; see to "
+            "triggers and constraints of your own on the job table",
             self._drained(),
         )
 
