@@ -344,9 +344,7 @@ def test_a_refused_statement_leaves_the_transaction_as_it_was(place: Place) -> N
         for statement in (function, trigger):
             await told(place.connection.execute(text(statement)))
         place.session.add_all([enqueue("k", {"bad": 1}), enqueue("k")])
-        with pytest.raises(
-            DrainError, match="refuses the claim of job 1: DatabaseError, SQLSTATE P0001"
-        ) as caught:
+        with pytest.raises(DrainError, match=r"the claim of job 1: \w+, SQLSTATE P0001") as caught:
             await told(drain(place.session, jobs))
         assert caught.value.drained == Drained(done=1)
         assert await column(place, "status") == ["ready", "done"]
