@@ -82,7 +82,8 @@ def drain(
     shows when it was brought forward.
 
     Raises DrainError after `limit` runs when jobs are still due (a handler that enqueues itself, or snoozes for ever),
-    and when a handler has rolled back or broken the transaction; RuntimeError for an async handler where a loop is
+    when a handler has rolled back or broken the transaction, and at its end when the database refuses to let a due job be
+    claimed (somebody's trigger); RuntimeError for an async handler where a loop is
     running and nothing is awaited; TypeError or ValueError for arguments that can't work.
     """
     if not isinstance(registry, Registry):
