@@ -53,13 +53,13 @@ class Draining:
         queues: list[str] | None,
         *,
         loop: EventLoop,
-        with_scheduled: bool,
+        with_delayed: bool,
     ) -> None:
         self._target = target
         self._registry = registry
         self._wanted = {"kinds": list(registry.kinds), "queues": queues}
         self._loop = loop
-        self._with_scheduled = with_scheduled
+        self._with_delayed = with_delayed
         self._runs: list[Performed] = []
         #: Due times of jobs that were brought forward, and whether they would have expired by then.
         self._brought: dict[int, tuple[datetime, bool]] = {}
@@ -99,7 +99,7 @@ class Draining:
                 )
                 if claimed:
                     return self._as_of_its_time(claimed[0])
-            if not self._with_scheduled or not self._travel():
+            if not self._with_delayed or not self._travel():
                 return None
 
     def _travel(self) -> bool:
