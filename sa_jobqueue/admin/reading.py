@@ -121,7 +121,7 @@ def stats(target: AsyncTarget, *, exact: bool = False) -> Coroutine[Any, Any, St
 
 
 def stats(target: Any, *, exact: bool = False) -> Stats | Coroutine[Any, Any, Stats]:
-    """The numbers of every queue: due, scheduled, running, expired, done, dead, cancelled, and how old the oldest are.
+    """The numbers of every queue: due, delayed, running, expired, done, dead, cancelled, and how old the oldest are.
 
     Ready and running jobs are counted exactly, through their indexes. Of each finished status 100,000 are counted, and
     `at_least` says of which there are more; `exact` counts them all, which reads all of the history. With an async target

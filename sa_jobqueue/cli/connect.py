@@ -12,7 +12,6 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sa_jobqueue.cli.exits import CommandError, SchemaError, TroubleError, UnreachableError
 from sa_jobqueue.cli.options import option
-from sa_jobqueue.cli.output import safe_lines
 from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
@@ -22,6 +21,7 @@ from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 from sa_jobqueue.store.schema import installed_version, require
 from sa_jobqueue.store.trouble import refused, sqlstate_of
+from sa_jobqueue.terminal import safe_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("QUEUE", least=10),
-    *(Column(title, right=True) for title in ("DUE", "OLDEST DUE", "SCHEDULED", "RUNNING", "LONGEST")),
+    *(Column(title, right=True) for title in ("DUE", "OLDEST DUE", "DELAYED", "RUNNING", "LONGEST")),
     *(Column(title, right=True) for title in ("DEAD", "DONE", "CANCELLED", "EXPIRED")),
 )
 
@@ -70,7 +70,7 @@ def _row(queue: QueueStats, numbers: Stats) -> tuple[str, ...]:
 
     return (
         queue.queue,
-        *(str(queue.due), age(queue.oldest_due), str(queue.scheduled)),
+        *(str(queue.due), age(queue.oldest_due), str(queue.delayed)),
         *(str(queue.running), age(queue.oldest_running)),
         *map(finished, (JobStatus.DEAD, JobStatus.DONE, JobStatus.CANCELLED)),
         str(queue.expired),

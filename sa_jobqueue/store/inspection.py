@@ -79,7 +79,7 @@ def read_stats(connection: Connection, *, most: int | None = COUNTED) -> Stats:
     numbers: dict[str, dict[str, Any]] = {}
     for row in connection.execute(stats.ready()):
         queue = numbers.setdefault(row.queue, {})
-        queue.update(due=row.due, scheduled=row.scheduled)
+        queue.update(due=row.due, delayed=row.delayed)
         if row.due:
             queue["oldest_due"] = max(now - row.first_due, now - now)
     for row in connection.execute(stats.running()):

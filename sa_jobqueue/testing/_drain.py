@@ -35,7 +35,7 @@ def drain(
     *,
     queues: Iterable[str] | None = None,
     limit: int = DEFAULT_LIMIT,
-    with_scheduled: bool = False,
+    with_delayed: bool = False,
     raise_errors: bool = True,
 ) -> Drained: ...
 
@@ -47,7 +47,7 @@ def drain(
     *,
     queues: Iterable[str] | None = None,
     limit: int = DEFAULT_LIMIT,
-    with_scheduled: bool = False,
+    with_delayed: bool = False,
     raise_errors: bool = True,
 ) -> Coroutine[Any, Any, Drained]: ...
 
@@ -58,7 +58,7 @@ def drain(
     *,
     queues: Iterable[str] | None = None,
     limit: int = DEFAULT_LIMIT,
-    with_scheduled: bool = False,
+    with_delayed: bool = False,
     raise_errors: bool = True,
 ) -> Drained | Coroutine[Any, Any, Drained]:
     """Run all due jobs of the registry's kinds now, one after the other, until none is due.
@@ -77,7 +77,7 @@ def drain(
     A handler that raises fails the test: its job is settled as a runner would (a retry, or dead), then the error goes
     on to the caller. With `raise_errors=False` it is counted, and kept in `runs`.
 
-    With `with_scheduled`, jobs of the future run as well when nothing else is due, in the order of their due times, as
+    With `with_delayed`, jobs of the future run as well when nothing else is due, in the order of their due times, as
     if each had come: retries with their backoff, snoozes, delays. `ctx.run_at` is the job's own due time then; the row
     shows when it was brought forward.
 
@@ -93,7 +93,7 @@ def drain(
 
     def work(given: Session | Connection) -> Drained:
         with EventLoop(_ADVICE) as loop:
-            draining = Draining(given, registry, chosen, loop=loop, with_scheduled=with_scheduled)
+            draining = Draining(given, registry, chosen, loop=loop, with_delayed=with_delayed)
             return draining.run(limit=limit, raise_errors=raise_errors)
 
     return run_on(target, work, caller="drain")

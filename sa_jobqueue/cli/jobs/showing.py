@@ -11,9 +11,10 @@ from sa_jobqueue import admin
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES, TroubleError
 from sa_jobqueue.cli.jobs.selecting import JOB_ID
-from sa_jobqueue.cli.output import coloured, json_line, safe, safe_lines
+from sa_jobqueue.cli.output import coloured, json_line
 from sa_jobqueue.cli.when import exact
 from sa_jobqueue.states import JobStatus
+from sa_jobqueue.terminal import safe, safe_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
