@@ -13,10 +13,11 @@ from sa_jobqueue.cli.asking import Progress, confirm
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import INCOMPLETE, INTERRUPTED, OPERATOR_EXIT_CODES
 from sa_jobqueue.cli.options import duration
-from sa_jobqueue.cli.output import json_line, note, safe
+from sa_jobqueue.cli.output import json_line, note
 from sa_jobqueue.durations import format_duration
-from sa_jobqueue.queries.session import ConstraintsNow
 from sa_jobqueue.states import TERMINAL, JobStatus
+from sa_jobqueue.store.bounds import check_at_once
+from sa_jobqueue.terminal import safe
 
 if TYPE_CHECKING:
     from sa_jobqueue.cli.connect import Database
@@ -108,7 +109,7 @@ def _prune(
             position, more = None, True
             while more:
                 with database.transaction() as connection:
-                    connection.execute(ConstraintsNow())  # or the commit would fail, with all of the batch
+                    check_at_once(connection)  # or the commit would fail, with all of the batch
                     batch = admin.prune(
                         connection, status=status, older_than=older_than, limit=_BATCH, position=position
                     )

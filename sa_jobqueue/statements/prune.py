@@ -12,10 +12,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Integer, Text, any_, bindparam, case, cast, delete, func, select, true
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import instant, interval, keys, moment, readable, status, word
+from sa_jobqueue.statements.parts import among
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable, Select
@@ -64,11 +64,7 @@ def _delete(ids: Select[Any]) -> Executable:
     taken = ids.cte("taken").prefix_with("MATERIALIZED")
     gone = (
         delete(jobs)
-        .where(
-            jobs.c.id
-            == any_(func.ARRAY(select(taken.c.id).scalar_subquery(), type_=ARRAY(BigInteger, dimensions=1))),
-            _patience(),
-        )
+        .where(among(select(taken.c.id)), _patience())
         .returning(jobs.c.id, readable(jobs.c.finished_at).label("finished_at"))
         .cte("gone")
     )

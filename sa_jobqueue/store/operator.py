@@ -12,14 +12,13 @@ from sqlalchemy.exc import IntegrityError
 
 from sa_jobqueue.failures import values_hidden
 from sa_jobqueue.models import jobs
-from sa_jobqueue.records import OperatorResult
+from sa_jobqueue.records import LARGEST_ID, SMALLEST_ID, OperatorResult
 from sa_jobqueue.statements import cancel as cancel_statement
 from sa_jobqueue.statements import redrive as redrive_statement
 from sa_jobqueue.statements import reschedule as reschedule_statement
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 from sa_jobqueue.store.callers_connection import in_autocommit
 from sa_jobqueue.store.reconcile import STATUSES
-from sa_jobqueue.views import LARGEST_ID, SMALLEST_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,12 +10,13 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.cli.asking import Progress
 from sa_jobqueue.cli.exits import INCOMPLETE, INTERRUPTED
-from sa_jobqueue.cli.output import json_line, note, safe
+from sa_jobqueue.cli.output import json_line, note
 from sa_jobqueue.failures import headline
 from sa_jobqueue.records import OperatorResult
 from sa_jobqueue.states import JobStatus
 from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.trouble import because_of_a_row, nobodys_fault
+from sa_jobqueue.terminal import safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
