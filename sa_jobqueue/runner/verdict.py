@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.errors import JobCancelledError
@@ -31,6 +31,14 @@ SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
 _AT_ONCE = timedelta(0)
 
 
+class Verdict(NamedTuple):
+    """What is written of an attempt, what was wrong with the handler's retry policy, and the interruption it came of."""
+
+    settlement: Settlement
+    fault: str | None = None
+    cause: Interruption | None = None
+
+
 def verdict(
     job: ClaimedJob,
     handler: Handler[..., ..., Any],
@@ -40,8 +48,8 @@ def verdict(
     interruption: Interruption | None = None,
     timeout: timedelta | None = None,
     cancel_requested: bool = False,
-) -> tuple[Settlement, str | None]:
-    """The settlement of one attempt, and what was wrong with the handler's retry policy, if anything.
+) -> Verdict:
+    """What one attempt amounts to.
 
     `interruption` is why the handler was asked to end meanwhile. It counts where the handler ended because of it: by
     the cancellation, or by an error raised on its way. Whatever else the handler says is its own word: it may have
@@ -49,11 +57,11 @@ def verdict(
     is a failure like any other.
     """
     if returned is None and raised is None:  # nearly all of them
-        return Settlement(job.id, job.token, Verb.COMPLETE), None
+        return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
     if cancel_requested and isinstance(raised, JobCancelledError):
-        return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
+        return Verdict(Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON))
     if interruption is not None and raised is not None and _came_of_cancellation(raised):
-        return _interrupted(job, handler, raised, interruption, timeout)
+        return _interrupted(job, handler, raised, interruption, timeout)._replace(cause=interruption)
     outcome = raised.outcome if isinstance(raised, Settle) else returned
     cause = raised.__cause__ if isinstance(raised, Settle) else raised
     error = None if cause is None else describe_error(cause)
@@ -63,17 +71,19 @@ def verdict(
             decision = decide(handler.retry, job.counted_attempts, cause or Settle(outcome))
             return _after(decision, job, _joined(reason, error), why="the retry policy gives up")
         case Retry(after=after, reason=reason):
-            return Settlement(job.id, job.token, Verb.RETRY, delay=after, error=_joined(reason, error)), None
+            return Verdict(
+                Settlement(job.id, job.token, Verb.RETRY, delay=after, error=_joined(reason, error))
+            )
         case Snooze(after):
-            return Settlement(job.id, job.token, Verb.SNOOZE, delay=after), None
+            return Verdict(Settlement(job.id, job.token, Verb.SNOOZE, delay=after))
         case Discard(reason):
-            return _discarded(job, reason, error), None
+            return Verdict(_discarded(job, reason, error))
         case _ if raised is not None:
             return _failed(job, handler, raised, error)
         case _ if (mistake := unfinished(returned)) is not None:
             return _failed(job, handler, mistake, describe_error(mistake))
         case _:
-            return Settlement(job.id, job.token, Verb.COMPLETE), None
+            return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
 
 
 def timeout_error(timeout: timedelta | None) -> TimeoutError:
@@ -94,7 +104,7 @@ def _interrupted(
     raised: BaseException,
     interruption: Interruption,
     timeout: timedelta | None,
-) -> tuple[Settlement, str | None]:
+) -> Verdict:
     # An error of the handler's own, from its clean-up, is worth keeping; the cancellation alone says nothing.
     own = None if isinstance(raised, asyncio.CancelledError) else describe_error(raised)
     match interruption:
@@ -103,16 +113,16 @@ def _interrupted(
             error = timeout_error(timeout).with_traceback(raised.__traceback__)
             return _failed(job, handler, error, _joined(describe_error(error), own))
         case Interruption.CANCEL_REQUESTED if own is None:
-            return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
+            return Verdict(Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON))
         case (
             Interruption.CANCEL_REQUESTED
         ):  # a retry of a job that is to be cancelled cancels it, and keeps the error
-            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=own), None
+            return Verdict(Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=own))
         case Interruption.SHUTDOWN:
             text = _joined(SHUTDOWN_ERROR, own)
-            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=text), None
+            return Verdict(Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=text))
         case Interruption.LEASE_LOST:  # the token is somebody else's: this lands nowhere
-            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=LOST_ERROR), None
+            return Verdict(Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=LOST_ERROR))
 
 
 def unfinished(returned: object) -> TypeError | None:
@@ -132,17 +142,16 @@ def unfinished(returned: object) -> TypeError | None:
 
 def _failed(
     job: ClaimedJob, handler: Handler[..., ..., Any], raised: BaseException, error: str | None
-) -> tuple[Settlement, str | None]:
+) -> Verdict:
     decision = handler.decide(job.counted_attempts, raised)
     return _after(decision, job, error, why=f"no retry after {type(raised).__qualname__}")
 
 
-def _after(
-    decision: Decision, job: ClaimedJob, error: str | None, *, why: str
-) -> tuple[Settlement, str | None]:
+def _after(decision: Decision, job: ClaimedJob, error: str | None, *, why: str) -> Verdict:
     if decision.delay is None:
-        return _discarded(job, why, error), decision.fault
-    return Settlement(job.id, job.token, Verb.RETRY, delay=decision.delay, error=error), decision.fault
+        return Verdict(_discarded(job, why, error), decision.fault)
+    settlement = Settlement(job.id, job.token, Verb.RETRY, delay=decision.delay, error=error)
+    return Verdict(settlement, decision.fault)
 
 
 def _discarded(job: ClaimedJob, why: str, error: str | None) -> Settlement:
