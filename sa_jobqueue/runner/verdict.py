@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.errors import JobCancelledError
-from sa_jobqueue.failures import causes, describe_error, storable
+from sa_jobqueue.failures import describe_error, storable
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import decide
@@ -29,6 +29,8 @@ EXPIRED_REASON, CANCELLED_REASON = "expired", "cancelled"
 LOST_ERROR = "the lease was lost before the handler finished"
 SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
 _AT_ONCE = timedelta(0)
+#: How many errors, causes and members of groups, are looked at.
+_LONGEST_LOOK = 1000
 
 
 class Verdict(NamedTuple):
@@ -92,10 +94,23 @@ def timeout_error(timeout: timedelta | None) -> TimeoutError:
 
 
 def _came_of_cancellation(raised: BaseException) -> bool:
-    """Whether it is a cancellation, or an error from its handling; what a handler says by Settle is its own word."""
-    return not isinstance(raised, Settle) and any(
-        isinstance(error, asyncio.CancelledError) for error in (raised, *causes(raised))
-    )
+    """Whether it is a cancellation, or an error from its handling; what a handler says by Settle is its own word.
+
+    A TaskGroup that is cancelled raises what its tasks raise on their way out, and hides what it was cancelled by.
+    """
+    if isinstance(raised, Settle):
+        return False
+    looked_at, waiting = set[int](), [raised]
+    while waiting and len(looked_at) < _LONGEST_LOOK:
+        error = waiting.pop()
+        if isinstance(error, asyncio.CancelledError):
+            return True
+        if id(error) not in looked_at:
+            looked_at.add(id(error))
+            waiting += [cause for cause in (error.__context__, error.__cause__) if cause is not None]
+            if isinstance(error, BaseExceptionGroup):
+                waiting += error.exceptions
+    return False
 
 
 def _interrupted(

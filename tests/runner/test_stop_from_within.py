@@ -151,3 +151,26 @@ def test_whatever_the_host_throws_into_its_wait_stops_it(
         signal.signal(signal.SIGUSR1, before)
     assert len(recorder.of(RunnerStopped)) == 1
     assert _ours() == []
+
+
+def test_a_start_that_gets_no_thread_leaves_nothing(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even when it is only the last one that can't be had."""
+    whole = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "sa_jobqueue-end":
+            raise RuntimeError("can't start new thread")
+        whole(thread)
+
+    recorder = Recorder()
+    runner = Runner(_jobs(), database_url, settings(), subscribers=[recorder])
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            runner.start()
+    assert len(recorder.of(RunnerStopped)) == 1
+    assert _ours() == []
+    with runner:
+        recorder.wait_for(RunnerStarted, count=2)

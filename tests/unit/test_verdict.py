@@ -221,3 +221,17 @@ def test_a_timeout_is_an_error_that_a_handler_can_call_permanent() -> None:
     )
     assert (settlement.verb, settlement.reason) == (Verb.DISCARD, "discarded: no retry after TimeoutError")
     assert "in _while_cancelled" in (settlement.error or "")
+
+
+def test_the_interruption_that_an_outcome_came_of_is_told() -> None:
+    """Whether a job was handed back is told by this, so what a handler says in its own words must not pass for it."""
+
+    def cause(interruption: Interruption | None, **said: Any) -> Interruption | None:
+        return verdict(claimed_job(), handler(), interruption=interruption, **said).cause
+
+    for interruption in Interruption:
+        assert cause(interruption, raised=CANCELLED) is interruption
+        assert cause(interruption, returned=Retry(reason=SHUTDOWN_ERROR)) is None
+        assert cause(interruption, raised=ValueError(SHUTDOWN_ERROR)) is None
+        assert cause(interruption) is None
+    assert cause(None, raised=CANCELLED) is None
