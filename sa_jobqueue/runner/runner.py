@@ -68,7 +68,8 @@ class Runner:
     def run(self, *, handle_signals: bool = True) -> int:
         """Run until a signal, a drained burst or a fault, and return the exit code.
 
-        0: stopped with every outcome written. 1: a loop died of a fault, or the database lets a burst claim nothing. 7:
+        0: stopped with every outcome written. 1: a loop died of a fault, or a burst can claim nothing, be it for the
+        database or for handlers that were given up and hold its slots. 7:
         jobs were still running when the grace period passed (handed back with `handle_signals`, their attempt counts; else
         left to their leases), or outcomes could not be written; the caller should end the process at once. 128 + n: a
         second signal n, and nothing has been waited for. Raises what `start` raises; with `handle_signals` ValueError
