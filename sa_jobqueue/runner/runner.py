@@ -27,7 +27,7 @@ from sa_jobqueue.runner.settings import RunnerSettings
 from sa_jobqueue.runner.signals import SecondSignal, stop_on_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from sqlalchemy import URL
 
@@ -104,19 +104,28 @@ class Runner:
         The loop is not blocked and no signals are touched. Cancelling it is a clean stop: it waits for what `stop` waits
         for and then raises CancelledError. Raises what `start` raises.
         """
-        cancelled = threading.Event()
+        start, stop = self._stoppable(lambda: self._start(hand_back=False))
 
         def run() -> int:
-            self._start(hand_back=False)
-            if cancelled.is_set():  # before there was anything to stop
-                self.request_stop("cancelled")
+            start()
             return self._end()
+
+        return await in_thread(run, on_cancel=stop)
+
+    def _stoppable(self, start: Callable[[], None]) -> tuple[Callable[[], None], Callable[[], None]]:
+        """The start, and a call for any thread that ends it, also before there is anything to stop."""
+        cancelled = threading.Event()
+
+        def begin() -> None:
+            start()
+            if cancelled.is_set():
+                self.request_stop("cancelled")
 
         def stop() -> None:
             cancelled.set()
             self.request_stop("cancelled")
 
-        return await in_thread(run, on_cancel=stop)
+        return begin, stop
 
     def start(self) -> None:
         """Check and begin, then return. A drained burst, the fault of a loop and `request_stop()` end it as `stop()` does.
@@ -195,8 +204,9 @@ class Runner:
         self.stop()
 
     async def __aenter__(self) -> Runner:
+        start, stop = self._stoppable(self.start)
         try:
-            await in_thread(self.start)
+            await in_thread(start, on_cancel=stop)
         except asyncio.CancelledError:  # nobody will leave what nobody has entered
             await in_thread(self.stop)
             raise

@@ -5,6 +5,7 @@ The end of a runner is one thread's work. Who interrupts that thread, or is call
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from sa_jobqueue.events import RunnerStarted, RunnerStopped, RunnerStopping
+from sa_jobqueue.events import JobSettled, RunnerStarted, RunnerStopped, RunnerStopping
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner
 from tests.support.runners import ROOT, Recorder, add, settings, wait_for_row
+from tests.support.waiting import wait_until
 
 
 def _jobs() -> Registry:
@@ -174,3 +176,30 @@ def test_a_start_that_gets_no_thread_leaves_nothing(
     assert _ours() == []
     with runner:
         recorder.wait_for(RunnerStarted, count=2)
+
+
+@pytest.mark.parametrize("entered", [False, True], ids=["serve", "async with"])
+@pytest.mark.parametrize("when", [RunnerStarted, JobSettled])
+def test_a_host_whose_loop_just_ends_leaves_no_runner(
+    engine: Engine, database_url: str, when: type[Any], entered: bool
+) -> None:
+    """Its coroutine is thrown away while it waits: nobody is left to stop the runner, so it ends by itself."""
+    recorder, told = Recorder(), threading.Event()
+
+    def subscriber(event: object) -> None:
+        if isinstance(event, when):
+            told.set()
+
+    with engine.begin() as connection:
+        add(connection, "work")
+    runner = Runner(_jobs(), database_url, settings(), subscribers=[recorder, subscriber])
+
+    async def host() -> None:
+        coroutine = runner.__aenter__() if entered else runner.serve()
+        coroutine.send(None)
+        assert await asyncio.to_thread(told.wait, 20)
+        coroutine.close()
+
+    asyncio.run(host())
+    recorder.wait_for(RunnerStopped)
+    wait_until(lambda: _ours() == [])
