@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from tests.support.runners import LEDGER, ROOT, add, ledger, process, row, wait_for_row
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 APP = "tests.apps.ledger:jobs"
 
@@ -26,7 +26,7 @@ def _run(*arguments: str, url: str | None, cwd: Path = ROOT) -> subprocess.Compl
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -36,7 +36,7 @@ from tests.support.runners import (
     settings,
     wait_for_row,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 APP = "tests.apps.ledger:jobs"
 TIMEOUT = timedelta(milliseconds=200)
@@ -54,7 +54,7 @@ def _hanging_once(
     def hang(ctx: JobContext) -> None:
         contexts.append(ctx)
         if ctx.attempt == 1:
-            assert gate.wait(60)
+            assert gate.wait(PATIENCE)
 
     return jobs
 
@@ -141,7 +141,7 @@ def test_a_runner_has_a_timeout_for_all(engine: Engine, database_url: str) -> No
         connection.execute(text(LEDGER))
         commanded = add(connection, "nap", '{"seconds": 60}')
     with process(APP, database_url, "--timeout", "300ms", "--lease", "900ms") as runner:
-        wait_for_row(engine, commanded, lambda it: it.last_error is not None, timeout=30)
+        wait_for_row(engine, commanded, lambda it: it.last_error is not None)
         assert "still runs after its timeout of 300ms" in runner.text
         runner.send(signal.SIGTERM)
         assert runner.wait() in (0, 7)  # 7 when the next attempt has begun by then

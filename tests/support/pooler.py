@@ -11,6 +11,7 @@ from select import select
 from sqlalchemy import URL, make_url
 
 from sa_jobqueue.testing.server import connect
+from tests.support.waiting import PATIENCE
 
 PORT = 6432
 SETTINGS = {
@@ -41,7 +42,7 @@ class Pooler:
         """Let nobody in any more, and wait for those inside to go."""
         self._listener.shutdown(socket.SHUT_RDWR)
         for thread in (self._door, *self._clients):
-            thread.join(10)
+            thread.join(PATIENCE)
         self._listener.close()
 
     def _accept(self) -> None:

@@ -20,7 +20,7 @@ from sa_jobqueue.events import Event
 from sa_jobqueue.models import jobs
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner, RunnerSettings
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Where handlers of test applications write down what they did, in transactions of their own.
@@ -45,7 +45,7 @@ class Recorder:
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in list(self.events) if isinstance(event, kind)]
 
-    def wait_for(self, kind: type[Any], *, count: int = 1, timeout: float = 10.0) -> list[Any]:
+    def wait_for(self, kind: type[Any], *, count: int = 1, timeout: float = PATIENCE) -> list[Any]:
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.of(kind)) >= count, timeout):
                 seen = [type(event).__name__ for event in self.events]
@@ -103,7 +103,7 @@ class RunnerProcess:
         self.send(signal.SIGKILL)
         self._process.wait()
 
-    def wait(self, timeout: float = 20.0) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -153,7 +153,7 @@ def row(engine: Engine, job_id: int) -> Any:
         return connection.execute(select(*columns).where(jobs.c.id == job_id)).one()
 
 
-def wait_for_row(engine: Engine, job_id: int, check: Callable[[Any], bool], timeout: float = 10.0) -> Any:
+def wait_for_row(engine: Engine, job_id: int, check: Callable[[Any], bool], timeout: float = PATIENCE) -> Any:
     """The row, once the check holds."""
     wait_until(lambda: check(row(engine, job_id)), timeout=timeout, what=f"job {job_id}")
     return row(engine, job_id)

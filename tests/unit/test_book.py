@@ -8,6 +8,7 @@ from uuid import UUID
 
 from sa_jobqueue.runner.book import Book
 from tests.support.executions import execution
+from tests.support.waiting import PATIENCE
 
 
 def test_the_same_job_under_two_tokens_is_two_entries() -> None:
@@ -166,9 +167,9 @@ def test_the_wait_for_an_empty_book_ends_with_the_last_drop_or_in_time() -> None
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert waiting.wait(5)
+    assert waiting.wait(PATIENCE)
     book.drop([one.key])
-    thread.join(5)
+    thread.join(PATIENCE)
     assert empty == [True]
 
 
@@ -184,5 +185,5 @@ def test_outcomes_can_be_waited_for() -> None:
     waiter = threading.Thread(target=lambda: book.wait_until_decided(keys, time.monotonic() + 60))
     waiter.start()
     book.drop([other.key])
-    waiter.join(10)
+    waiter.join(PATIENCE)
     assert not waiter.is_alive()

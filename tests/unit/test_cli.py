@@ -22,6 +22,7 @@ from sa_jobqueue.cli import cli
 from sa_jobqueue.cli import run as run_command
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.runner import QueueSettings
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 URL = "postgresql://user:hunter2@db.example/app"
@@ -82,7 +83,7 @@ def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
         env=inherited | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -317,7 +318,7 @@ def test_an_unexpected_error_is_code_1_without_passwords(tmp_path: Path) -> None
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert result.returncode == 1
@@ -414,7 +415,7 @@ def test_the_library_does_not_import_click() -> None:
     code = (
         "import sys, sa_jobqueue, sa_jobqueue.registry, sa_jobqueue.runner; sys.exit('click' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=PATIENCE, check=False)
     assert result.returncode == 0
 
 
