@@ -17,7 +17,7 @@ from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner.settle import Finished
-from sa_jobqueue.runner.verdict import verdict
+from sa_jobqueue.runner.verdict import Verdict, verdict
 from sa_jobqueue.states import CANCELLED_REASON, Verb
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 #: The backoff of an attempt whose verdict itself failed.
 LAST_RESORT = timedelta(seconds=10)
-
-_Judged = tuple[Settlement, str | None]
 
 
 class Attempts:
@@ -107,17 +105,18 @@ class Attempts:
             self._watch.begin(execution)
         return True
 
-    def _end(self, execution: Execution, judged: _Judged, started: float) -> None:
-        settlement, fault = judged
+    def _end(self, execution: Execution, judged: Verdict, started: float) -> None:
+        settlement = judged.settlement
         if os.getpid() != self._process:
             # The handler has forked, and this is its child coming back: nothing of the runner is its own, neither the
             # connections nor the job. The parent's thread settles.
             os._exit(0 if settlement.verb is Verb.COMPLETE else 1)
         if self._watch is not None:
             self._watch.end(execution)
-        if fault is not None:
-            report_fault(execution, settlement, fault, self._subscribers)
-        self._on_finished(Finished(execution, settlement, time.perf_counter() - started))
+        if judged.fault is not None:
+            report_fault(execution, settlement, judged.fault, self._subscribers)
+        seconds = time.perf_counter() - started
+        self._on_finished(Finished(execution, settlement, seconds, cause=judged.cause))
 
 
 def report_fault(execution: Execution, settlement: Settlement, fault: str, subscribers: Subscribers) -> None:
@@ -135,7 +134,7 @@ def report_fault(execution: Execution, settlement: Settlement, fault: str, subsc
     )
 
 
-def _attempt(execution: Execution) -> _Judged:
+def _attempt(execution: Execution) -> Verdict:
     """The verdict, made where the error is caught: kept any longer, its traceback keeps the handler's locals alive."""
     try:
         call = _call(execution)
@@ -145,7 +144,7 @@ def _attempt(execution: Execution) -> _Judged:
     return _verdict(execution, returned=returned)
 
 
-async def _attempt_async(execution: Execution) -> _Judged:
+async def _attempt_async(execution: Execution) -> Verdict:
     """The same on the running loop. Nothing is awaited after the handler, so that a late cancellation hits nobody."""
     try:
         returned = await _awaited(execution, _call(execution))
@@ -181,7 +180,7 @@ async def _awaited(execution: Execution, call: Callable[[], Awaitable[Any]]) -> 
 
 def _verdict(
     execution: Execution, *, returned: object = None, raised: BaseException | None = None
-) -> _Judged:
+) -> Verdict:
     return verdict(
         execution.job,
         execution.handler,
@@ -193,6 +192,6 @@ def _verdict(
     )
 
 
-def _last_resort(execution: Execution, error: BaseException) -> _Judged:
+def _last_resort(execution: Execution, error: BaseException) -> Verdict:
     """Without a verdict an attempt would hold its slot and its lease for ever."""
-    return Settlement(*execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)), None
+    return Verdict(Settlement(*execution.key, Verb.RETRY, delay=LAST_RESORT, error=describe_error(error)))

@@ -19,7 +19,8 @@ async def in_thread(
     """What the call returns or raises; the loop goes on meanwhile, and its own pool of threads is left to the host.
 
     Whoever cancels it waits for the end of the call all the same, which `on_cancel` may hasten: a call can't be broken
-    off, and must not go on with nobody there. Then CancelledError is raised, or what the call raised.
+    off, and must not go on with nobody there. Then CancelledError is raised, or what the call raised. Who throws the
+    coroutine away has the end hastened too.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[ResultT] = loop.create_future()
@@ -42,6 +43,9 @@ async def in_thread(
             if cancelled is None:
                 on_cancel()
             cancelled = error
+        except GeneratorExit:  # the host's loop has ended without it: nobody will wait any more
+            on_cancel()
+            raise
     thread.join()  # it has nothing left to do
     result = future.result()
     if cancelled is not None:

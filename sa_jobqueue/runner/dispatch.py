@@ -17,17 +17,21 @@ from sa_jobqueue.runner.pace import POLL_JITTER, SECOND_LOOK, Lane
 from sa_jobqueue.store.trouble import nothing_landed, passes_by_itself, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 #: With more outcomes than this still to be written nothing is claimed: a crash would run all of them again.
 UNWRITTEN_LIMIT = 5000
 
+_HANGING = "have lost their jobs, by their timeout or their lease, hold them all and do not end"
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """The dispatcher's state; times in seconds. `token` is the next claim's, each used once."""
+    """The dispatcher's state; times in seconds. `token` is the next claim's, each used once.
+
+    For a burst: when to count again what is held, and how long handlers may occupy all slots of a queue that hold no job.
+    """
 
     lanes: Mapping[str, Lane]
     poll_interval: float
@@ -40,6 +44,8 @@ class Dispatch:
     failing_until: float = 0.0
     lost: tuple[LostClaim, ...] = ()
     ends_at: float | None = None
+    count_at: float = 0.0
+    occupied_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,13 @@ class Claimed:
     got: Mapping[str, int]
     unsettled: int
     jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Event: so many jobs are held."""
+
+    unsettled: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +119,11 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """Action: count the jobs that are held."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseClaim:
     """Action: give back whatever the claim with this token took."""
 
@@ -121,7 +139,7 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Action: a burst has nothing left to do, or the database lets it do nothing: then `fault` says why."""
+    """Action: a burst has nothing left to do, or can do nothing: then `fault` says why."""
 
     fault: Exception | None = None
 
@@ -129,14 +147,16 @@ class Drained:
 def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, list[Any]]:
     """One turn of the dispatcher."""
     actions: list[Any] = []
+    looked: list[Collection[str] | None] = []
     for event in events:
         match event:
             case Freed():
                 state = _after_freed(state, event, now)
             case Claimed():
                 state = _after_claim(state, event, now)
-                if state.burst and _found_nothing(state, event):
-                    actions.append(Drained())
+                looked.append(event.asked if _found_nothing(state, event) else None)
+            case Counted(unsettled):
+                looked.append(None if unsettled else ())
             case Released(token):
                 lost = after_answer(state.lost, token, now=now, interval=state.renewal_interval)
                 state = replace(state, lost=lost)
@@ -163,6 +183,9 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 actions.append(GiveBack(tuple(state.lanes)))
     if state.ends_at is not None:
         return state, [*actions, *_wind_up(state, state.ends_at, now)]
+    if state.burst and looked:
+        state, over = _after_look(state, looked[-1], now)
+        actions += over
     state, last = _next(state, now)
     return state, [*actions, *last]
 
@@ -188,13 +211,30 @@ def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
 
 
 def _found_nothing(state: Dispatch, claimed: Claimed) -> bool:
-    """No due job in any queue, and none here that may become one: in work, unwritten, or in a lost claim."""
+    """No due job where it was asked for, and none here that may become one: in work, unwritten, or in a lost claim."""
     return (
         claimed.unsettled == 0
         and not any(claimed.got.values())
-        and len(claimed.asked) == len(state.lanes)
         and all(claim.answered for claim in state.lost)
     )
+
+
+def _after_look(state: Dispatch, empty: Collection[str] | None, now: float) -> tuple[Dispatch, list[Any]]:
+    """Whether a burst is over: these queues have nothing due while no job is held; None when one was or some had.
+
+    Queues that could not be asked have no slot free, all held by handlers that were given up or have lost their lease.
+    They get one lease more to end, for a thread that hangs would keep the burst from its end for ever.
+    """
+    rest = [] if empty is None else [queue for queue in state.lanes if queue not in empty]
+    if empty is not None and not rest:
+        return state, [Drained()]
+    if empty is None or any(state.lanes[queue].wanted(now) for queue in rest):
+        return replace(state, occupied_until=None), []
+    if state.occupied_until is None:
+        return replace(state, occupied_until=now + state.lease), []
+    if now < state.occupied_until:
+        return state, []
+    return state, [Drained(RuntimeError(f"no slot is free in {', '.join(rest)}: handlers that {_HANGING}"))]
 
 
 def _next(state: Dispatch, now: float) -> tuple[Dispatch, list[Any]]:
@@ -219,6 +259,10 @@ def _next(state: Dispatch, now: float) -> tuple[Dispatch, list[Any]]:
             following = UUID(int=(state.token.int + 1) % 2**128)
             return replace(state, token=following), [Claim(state.token, quotas)]
         times.append(first)
+    if state.burst and not wanted:
+        if now >= state.count_at:
+            return replace(state, count_at=now + state.poll_interval), [Count()]
+        times.append(state.count_at)
     return state, [WaitUntil(min(times, default=None))]
 
 

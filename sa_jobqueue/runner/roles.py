@@ -70,6 +70,8 @@ class Dispatcher:
         match action:
             case dispatch.Claim():
                 return self._claim(action)
+            case dispatch.Count():
+                return dispatch.Counted(len(self._book))
             case dispatch.ReleaseClaim(token):
                 self._store.release_claim(token=token)
                 return dispatch.Released(token)

@@ -1,6 +1,6 @@
 """The runner: checks before the first claim, start and stop, signals and the exit code.
 
-What one start consists of stands in `crew`, what each loop decides in `dispatch`, `settle`, `leases` and
+What one start consists of stands in `crew`, how it ends in `ending`, what each loop decides in `dispatch`, `settle`, `leases` and
 `maintenance.duties`, what it does in `roles`.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 import threading
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -20,13 +20,14 @@ from sa_jobqueue.database import normalise_url
 from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.events import RunnerStarted, Subscribers
 from sa_jobqueue.runner.awaited import in_thread
-from sa_jobqueue.runner.crew import FORCED, STOPPED, Crew, Ending
+from sa_jobqueue.runner.crew import Crew
+from sa_jobqueue.runner.ending import FORCED, STOPPED, Ending, end
 from sa_jobqueue.runner.executors.choice import chosen_executors
 from sa_jobqueue.runner.settings import RunnerSettings
 from sa_jobqueue.runner.signals import SecondSignal, stop_on_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from sqlalchemy import URL
 
@@ -57,6 +58,8 @@ class Runner:
         self._url = normalise_url(database.url if isinstance(database, Engine) else database)
         self._subscribers = Subscribers(subscribers)
         self._lock = threading.Lock()
+        #: The threads that are at starting or ending it: what they call meanwhile must not wait for them.
+        self._at_it: set[int] = set()
         self._crew: Crew | None = None
         self._hand_back = False
         self._exit_code = STOPPED
@@ -65,7 +68,8 @@ class Runner:
     def run(self, *, handle_signals: bool = True) -> int:
         """Run until a signal, a drained burst or a fault, and return the exit code.
 
-        0: stopped with every outcome written. 1: a loop died of a fault, or the database lets a burst claim nothing. 7:
+        0: stopped with every outcome written. 1: a loop died of a fault, or a burst can claim nothing, be it for the
+        database or for handlers that were given up and hold its slots. 7:
         jobs were still running when the grace period passed (handed back with `handle_signals`, their attempt counts; else
         left to their leases), or outcomes could not be written; the caller should end the process at once. 128 + n: a
         second signal n, and nothing has been waited for. Raises what `start` raises; with `handle_signals` ValueError
@@ -80,11 +84,15 @@ class Runner:
         try:
             with stop_on_signals(answer) if handle_signals else nullcontext():
                 self._start(hand_back=handle_signals)
-                if causes:  # a signal that came before there was anything to stop
-                    self.request_stop(causes[0])
                 try:
+                    if causes:  # a signal that came before there was anything to stop
+                        self.request_stop(causes[0])
                     return self._end()
-                except KeyboardInterrupt:  # nobody handles signals: the host's own Ctrl-C
+                except SecondSignal:
+                    raise
+                except (
+                    BaseException
+                ):  # Ctrl-C, or what another signal handler of the host raises, as sys.exit() does
                     self.stop()
                     raise
         except SecondSignal as second:
@@ -96,19 +104,28 @@ class Runner:
         The loop is not blocked and no signals are touched. Cancelling it is a clean stop: it waits for what `stop` waits
         for and then raises CancelledError. Raises what `start` raises.
         """
-        cancelled = threading.Event()
+        start, stop = self._stoppable(lambda: self._start(hand_back=False))
 
         def run() -> int:
-            self._start(hand_back=False)
-            if cancelled.is_set():  # before there was anything to stop
-                self.request_stop("cancelled")
+            start()
             return self._end()
+
+        return await in_thread(run, on_cancel=stop)
+
+    def _stoppable(self, start: Callable[[], None]) -> tuple[Callable[[], None], Callable[[], None]]:
+        """The start, and a call for any thread that ends it, also before there is anything to stop."""
+        cancelled = threading.Event()
+
+        def begin() -> None:
+            start()
+            if cancelled.is_set():
+                self.request_stop("cancelled")
 
         def stop() -> None:
             cancelled.set()
             self.request_stop("cancelled")
 
-        return await in_thread(run, on_cancel=stop)
+        return begin, stop
 
     def start(self) -> None:
         """Check and begin, then return. A drained burst, the fault of a loop and `request_stop()` end it as `stop()` does.
@@ -119,12 +136,17 @@ class Runner:
         """
         self._start(hand_back=False)
         # Nobody waits for the end in an embedded runner, and one that has lost a loop must not go on without it.
-        self._supervisor = threading.Thread(target=self._end, name="sa_jobqueue-end", daemon=True)
-        self._supervisor.start()
+        supervisor = threading.Thread(target=self._end, name="sa_jobqueue-end", daemon=True)
+        try:
+            supervisor.start()
+        except BaseException:  # no thread to be had
+            self.stop()
+            raise
+        self._supervisor = supervisor
 
     def _start(self, *, hand_back: bool) -> None:
         self._check_registry()
-        with self._lock:
+        with self._alone():
             if self._crew is not None:
                 raise RuntimeError("the runner is started already: call stop() first")
             crew = Crew(self.id, self._url, self.registry, self.settings, self._subscribers)
@@ -135,23 +157,24 @@ class Runner:
             except BaseException:
                 self._crew = None
                 raise
-        self._subscribers.emit(
-            RunnerStarted(
-                runner_id=self.id,
-                queues=self.settings.limits,
-                kinds=self.registry.kinds,
-                executors=chosen_executors(self.settings, self.registry),
+        try:
+            self._subscribers.emit(
+                RunnerStarted(
+                    runner_id=self.id,
+                    queues=self.settings.limits,
+                    kinds=self.registry.kinds,
+                    executors=chosen_executors(self.settings, self.registry),
+                )
             )
-        )
-        with self._lock:
-            if self._crew is not crew:  # stopped already
-                return
-            try:
-                crew.start()
-            except BaseException as error:  # no thread to be had
-                self._crew = None
-                crew.end(Ending("start", error), hand_back=False)
-                raise
+            with self._alone():
+                if self._crew is crew:  # else it was stopped already
+                    crew.start()
+        except BaseException as error:  # no thread to be had, or what a signal handler of the host raises
+            with self._alone():
+                if self._crew is crew:
+                    self._crew = None
+                    end(crew, Ending("start", error), hand_back=False)
+            raise
 
     def request_stop(self, cause: str = "stop requested") -> None:
         """Ask for the end, from any thread or a signal handler; returns at once."""
@@ -162,10 +185,13 @@ class Runner:
         """Claim no more, give back what never began, wait up to the grace period; idempotent, from any thread.
 
         What still runs after that is told that its lease is lost, and cancelled when it is async; its outcome is not
-        written any more, and others run the job again when the lease has ended. Not for handlers and subscribers, which
-        would wait for themselves: they call `request_stop()`.
+        written any more, and others run the job again when the lease has ended. Whoever interrupts or is called by the
+        thread that starts or ends the runner, a signal handler or a subscriber, gets no wait: the end goes on when it
+        returns. Not for handlers and other subscribers, which would wait for themselves: they call `request_stop()`.
         """
         self.request_stop()
+        if threading.get_ident() in self._at_it:
+            return
         self._end()
         if (supervisor := self._supervisor) is not None:
             supervisor.join()
@@ -178,8 +204,9 @@ class Runner:
         self.stop()
 
     async def __aenter__(self) -> Runner:
+        start, stop = self._stoppable(self.start)
         try:
-            await in_thread(self.start)
+            await in_thread(start, on_cancel=stop)
         except asyncio.CancelledError:  # nobody will leave what nobody has entered
             await in_thread(self.stop)
             raise
@@ -201,8 +228,23 @@ class Runner:
         if crew is None:
             return self._exit_code
         ending = crew.wait_for_end()
-        with self._lock:
+        with self._alone():
             if self._crew is crew:  # else another thread has ended it meanwhile
-                self._exit_code = crew.end(ending, hand_back=self._hand_back)
+                self._exit_code = end(crew, ending, hand_back=self._hand_back)
                 self._crew = None
             return self._exit_code
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Start or end it: one thread at a time, and nothing of the kind from within."""
+        me = threading.get_ident()
+        if me in self._at_it:
+            raise RuntimeError(
+                "the runner is ending, or starting: start it once that is over, not from within"
+            )
+        try:
+            self._at_it.add(me)
+            with self._lock:
+                yield
+        finally:
+            self._at_it.discard(me)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.records import Settled, Settlement
     from sa_jobqueue.runner.book import Key
-    from sa_jobqueue.runner.executors.protocol import Execution
+    from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 
 #: The largest batch of outcomes in one write.
 BATCH_LIMIT = 1000
@@ -33,12 +33,14 @@ class Finished(NamedTuple):
     """Event: an execution has its outcome. `seconds` is the handler's own time, None when it never began.
 
     `still_runs` tells an outcome that was decided in place of a handler, whose own will come, too late, when it ends.
+    `cause` is the interruption that a handler's outcome came of, None for its own word.
     """
 
     execution: Execution
     settlement: Settlement
     seconds: float | None
     still_runs: bool = False
+    cause: Interruption | None = None
 
 
 @dataclass(frozen=True, slots=True)

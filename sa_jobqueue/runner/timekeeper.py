@@ -127,7 +127,7 @@ class Timekeeper:
     def _settle_in_its_place(self, execution: Execution) -> None:
         execution.context.mark_lost()
         error = timeout_error(execution.timeout)
-        settlement, fault = verdict(execution.job, execution.handler, raised=error)
+        settlement, fault, _ = verdict(execution.job, execution.handler, raised=error)
         if fault is not None:
             report_fault(execution, settlement, fault, self._subscribers)
         self._to_settler(Finished(execution, settlement, seconds=None, still_runs=True))

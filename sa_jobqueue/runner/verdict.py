@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.errors import JobCancelledError
-from sa_jobqueue.failures import causes, describe_error, storable
+from sa_jobqueue.failures import describe_error, storable
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import decide
@@ -28,6 +28,16 @@ if TYPE_CHECKING:
 LOST_ERROR = "the lease was lost before the handler finished"
 SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
 _AT_ONCE = timedelta(0)
+#: How many errors, causes and members of groups, are looked at.
+_LONGEST_LOOK = 1000
+
+
+class Verdict(NamedTuple):
+    """What is written of an attempt, what was wrong with the handler's retry policy, and the interruption it came of."""
+
+    settlement: Settlement
+    fault: str | None = None
+    cause: Interruption | None = None
 
 
 def verdict(
@@ -39,8 +49,8 @@ def verdict(
     interruption: Interruption | None = None,
     timeout: timedelta | None = None,
     cancel_requested: bool = False,
-) -> tuple[Settlement, str | None]:
-    """The settlement of one attempt, and what was wrong with the handler's retry policy, if anything.
+) -> Verdict:
+    """What one attempt amounts to.
 
     `interruption` is why the handler was asked to end meanwhile. It counts where the handler ended because of it: by
     the cancellation, or by an error raised on its way. Whatever else the handler says is its own word: it may have
@@ -48,11 +58,11 @@ def verdict(
     is a failure like any other.
     """
     if returned is None and raised is None:  # nearly all of them
-        return Settlement(job.id, job.token, Verb.COMPLETE), None
+        return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
     if cancel_requested and isinstance(raised, JobCancelledError):
-        return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
+        return Verdict(Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON))
     if interruption is not None and raised is not None and _came_of_cancellation(raised):
-        return _interrupted(job, handler, raised, interruption, timeout)
+        return _interrupted(job, handler, raised, interruption, timeout)._replace(cause=interruption)
     outcome = raised.outcome if isinstance(raised, Settle) else returned
     cause = raised.__cause__ if isinstance(raised, Settle) else raised
     error = None if cause is None else describe_error(cause)
@@ -62,17 +72,19 @@ def verdict(
             decision = decide(handler.retry, job.counted_attempts, cause or Settle(outcome))
             return _after(decision, job, _joined(reason, error), why="the retry policy gives up")
         case Retry(after=after, reason=reason):
-            return Settlement(job.id, job.token, Verb.RETRY, delay=after, error=_joined(reason, error)), None
+            return Verdict(
+                Settlement(job.id, job.token, Verb.RETRY, delay=after, error=_joined(reason, error))
+            )
         case Snooze(after):
-            return Settlement(job.id, job.token, Verb.SNOOZE, delay=after), None
+            return Verdict(Settlement(job.id, job.token, Verb.SNOOZE, delay=after))
         case Discard(reason):
-            return _discarded(job, reason, error), None
+            return Verdict(_discarded(job, reason, error))
         case _ if raised is not None:
             return _failed(job, handler, raised, error)
         case _ if (mistake := unfinished(returned)) is not None:
             return _failed(job, handler, mistake, describe_error(mistake))
         case _:
-            return Settlement(job.id, job.token, Verb.COMPLETE), None
+            return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
 
 
 def timeout_error(timeout: timedelta | None) -> TimeoutError:
@@ -81,10 +93,23 @@ def timeout_error(timeout: timedelta | None) -> TimeoutError:
 
 
 def _came_of_cancellation(raised: BaseException) -> bool:
-    """Whether it is a cancellation, or an error from its handling; what a handler says by Settle is its own word."""
-    return not isinstance(raised, Settle) and any(
-        isinstance(error, asyncio.CancelledError) for error in (raised, *causes(raised))
-    )
+    """Whether it is a cancellation, or an error from its handling; what a handler says by Settle is its own word.
+
+    A TaskGroup that is cancelled raises what its tasks raise on their way out, and hides what it was cancelled by.
+    """
+    if isinstance(raised, Settle):
+        return False
+    looked_at, waiting = set[int](), [raised]
+    while waiting and len(looked_at) < _LONGEST_LOOK:
+        error = waiting.pop()
+        if isinstance(error, asyncio.CancelledError):
+            return True
+        if id(error) not in looked_at:
+            looked_at.add(id(error))
+            waiting += [cause for cause in (error.__context__, error.__cause__) if cause is not None]
+            if isinstance(error, BaseExceptionGroup):
+                waiting += error.exceptions
+    return False
 
 
 def _interrupted(
@@ -93,7 +118,7 @@ def _interrupted(
     raised: BaseException,
     interruption: Interruption,
     timeout: timedelta | None,
-) -> tuple[Settlement, str | None]:
+) -> Verdict:
     # An error of the handler's own, from its clean-up, is worth keeping; the cancellation alone says nothing.
     own = None if isinstance(raised, asyncio.CancelledError) else describe_error(raised)
     match interruption:
@@ -102,15 +127,15 @@ def _interrupted(
             error = timeout_error(timeout).with_traceback(raised.__traceback__)
             return _failed(job, handler, error, _joined(describe_error(error), own))
         case Interruption.CANCEL_REQUESTED if own is None:
-            return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
+            return Verdict(Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON))
         case Interruption.CANCEL_REQUESTED:
             # A retry of a job that is to be cancelled cancels it, and keeps the error.
-            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=own), None
+            return Verdict(Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=own))
         case Interruption.SHUTDOWN:
             text = _joined(SHUTDOWN_ERROR, own)
-            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=text), None
+            return Verdict(Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=text))
         case Interruption.LEASE_LOST:  # the token is somebody else's: this lands nowhere
-            return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=LOST_ERROR), None
+            return Verdict(Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=LOST_ERROR))
 
 
 def unfinished(returned: object) -> TypeError | None:
@@ -130,17 +155,16 @@ def unfinished(returned: object) -> TypeError | None:
 
 def _failed(
     job: ClaimedJob, handler: Handler[..., ..., Any], raised: BaseException, error: str | None
-) -> tuple[Settlement, str | None]:
+) -> Verdict:
     decision = handler.decide(job.counted_attempts, raised)
     return _after(decision, job, error, why=f"no retry after {type(raised).__qualname__}")
 
 
-def _after(
-    decision: Decision, job: ClaimedJob, error: str | None, *, why: str
-) -> tuple[Settlement, str | None]:
+def _after(decision: Decision, job: ClaimedJob, error: str | None, *, why: str) -> Verdict:
     if decision.delay is None:
-        return _discarded(job, why, error), decision.fault
-    return Settlement(job.id, job.token, Verb.RETRY, delay=decision.delay, error=error), decision.fault
+        return Verdict(_discarded(job, why, error), decision.fault)
+    settlement = Settlement(job.id, job.token, Verb.RETRY, delay=decision.delay, error=error)
+    return Verdict(settlement, decision.fault)
 
 
 def _discarded(job: ClaimedJob, why: str, error: str | None) -> Settlement:

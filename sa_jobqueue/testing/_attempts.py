@@ -139,7 +139,7 @@ def attempt(
         raised = error
     if raised is None:
         raised = unfinished(returned)
-    settlement, fault = verdict(
+    settlement, fault, _ = verdict(
         job, handler, returned=returned, raised=raised, cancel_requested=context.cancel_requested
     )
     return Attempted(settlement, returned, raised, fault)

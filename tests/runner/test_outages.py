@@ -139,7 +139,7 @@ def test_a_stop_while_the_database_is_away(
     own_engine: Engine, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends in time and leaves no thread behind that would write hours later; the next start finishes the work."""
-    monkeypatch.setattr("sa_jobqueue.runner.crew.LAST_WRITES", 0.5)
+    monkeypatch.setattr("sa_jobqueue.runner.ending.LAST_WRITES", 0.5)
     jobs, gate = Registry(), threading.Event()
     jobs.handler("work", retry=fixed(timedelta(0)))(lambda: gate.wait(PATIENCE))
     with own_engine.begin() as connection:

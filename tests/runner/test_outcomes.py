@@ -14,6 +14,7 @@ from sa_jobqueue.events import JobSettled, JobStarted, LeaseLost, OutcomeDropped
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed, never
+from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from tests.support.runners import add, drain, row, running
 from tests.support.waiting import wait_until
 
@@ -224,3 +225,11 @@ def test_an_outcome_that_the_database_refuses_is_told(engine: Engine, database_u
     assert delayed.job_id == refused
     assert "JQ001" in delayed.fault
     assert {row(engine, job).status for job in (refused, *others)} == {"done"}
+
+
+def test_what_a_handler_says_is_never_taken_for_the_end_of_the_runner(
+    engine: Engine, database_url: str
+) -> None:
+    """A clean run ends with 0, also when some handler's reason reads like the runner's own."""
+    ready = _run(engine, database_url, lambda **_: Retry(after=timedelta(hours=1), reason=SHUTDOWN_ERROR))
+    assert (ready.status, ready.last_error) == ("ready", SHUTDOWN_ERROR)

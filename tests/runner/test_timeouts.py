@@ -13,11 +13,29 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sa_jobqueue.context import JobContext
-from sa_jobqueue.events import HandlerTimedOut, JobRescued, JobSettled, JobStarted, OutcomeDropped
+from sa_jobqueue.events import (
+    HandlerTimedOut,
+    JobRescued,
+    JobSettled,
+    JobStarted,
+    LoopFailed,
+    OutcomeDropped,
+)
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed
+from sa_jobqueue.runner import Runner
 from sa_jobqueue.states import JobStatus, Verb
-from tests.support.runners import LEDGER, add, ledger, process, row, running, wait_for_row
+from tests.support.runners import (
+    LEDGER,
+    Recorder,
+    add,
+    ledger,
+    process,
+    row,
+    running,
+    settings,
+    wait_for_row,
+)
 from tests.support.waiting import PATIENCE, wait_until
 
 APP = "tests.apps.ledger:jobs"
@@ -158,6 +176,21 @@ def test_a_stop_does_not_wait_for_who_was_given_up(engine: Engine, database_url:
         wait_for_row(engine, job, lambda it: it.last_error is not None)
         begun = time.monotonic()
     assert time.monotonic() - begun < 60
+    gate.set()
+
+
+def test_a_burst_does_not_wait_for_ever_for_who_was_given_up(engine: Engine, database_url: str) -> None:
+    """A hung thread holds its only slot: whether anything is due can't be asked, and that is told by the exit code."""
+    gate, recorder = threading.Event(), Recorder()
+    with engine.begin() as connection:
+        job, other = add(connection, "hang"), add(connection, "quick")
+    one_slot: dict[str, Any] = {"queues": {"default": 1}, "lease": timedelta(milliseconds=600)}
+    jobs = _hanging_once(gate, [])
+    runner = Runner(jobs, database_url, settings(burst=True, **one_slot), subscribers=[recorder])
+    assert runner.run(handle_signals=False) == 1
+    (told,) = [failed for failed in recorder.of(LoopFailed) if failed.retry_in is None]
+    assert "no slot is free in default" in told.error
+    assert (row(engine, job).status, row(engine, other).status) == ("ready", "ready")
     gate.set()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -208,3 +209,66 @@ def test_a_second_interruption_cancels_again_and_the_first_counts() -> None:
         wait_until(lambda: floor.outcomes)
     assert one.interruption is Interruption.CANCEL_REQUESTED
     assert floor.verbs() == [Verb.ABORT]
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["group", "timeout in a group"])
+def test_an_interruption_reaches_the_tasks_of_a_group(nested: bool) -> None:
+    """Their errors on the way out hide the cancellation that they came of; it counts all the same."""
+    gate = Gate()
+
+    async def child() -> None:
+        try:
+            if nested:
+                async with asyncio.timeout(60):
+                    await gate.pass_through()
+            await gate.pass_through()
+        finally:
+            raise ValueError("while cleaning up")
+
+    async def parent() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(child())
+            group.create_task(gate.pass_through())
+
+    with loop_floor() as floor:
+        one = execution(parent)
+        floor.executor.submit([one])
+        wait_until(lambda: gate.waiting == 2)
+        floor.executor.interrupt(one, Interruption.SHUTDOWN)
+        wait_until(lambda: floor.outcomes)
+    (outcome,) = floor.outcomes
+    assert outcome.cause is Interruption.SHUTDOWN
+    assert (outcome.settlement.verb, outcome.settlement.delay) == (Verb.RETRY, timedelta(0))
+    assert "ValueError: while cleaning up" in (outcome.settlement.error or "")
+
+
+def test_a_timeout_of_the_handlers_own_is_no_interruption() -> None:
+    """Neither is it swallowed by one: who survives our cancellation meets its own timeout as ever."""
+    gate, seen = Gate(), list[str]()
+
+    async def stubborn() -> None:
+        try:
+            async with asyncio.timeout(60):
+                await gate.pass_through()
+        except asyncio.CancelledError:
+            seen.append("ours")
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            seen.append("its own")
+
+    async def slow() -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(60)
+
+    with loop_floor() as floor:
+        (failed,) = floor.carry_out(slow)
+        assert (failed.cause, failed.settlement.verb) == (None, Verb.RETRY)
+        one = execution(stubborn)
+        floor.executor.submit([one])
+        wait_until(lambda: gate.waiting == 1)
+        floor.executor.interrupt(one, Interruption.CANCEL_REQUESTED)
+        wait_until(lambda: len(floor.outcomes) == 2)
+    assert seen == ["ours", "its own"]
+    assert floor.outcomes[-1].settlement.verb is Verb.COMPLETE

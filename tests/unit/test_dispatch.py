@@ -15,6 +15,8 @@ from sa_jobqueue.runner.dispatch import (
     UNWRITTEN_LIMIT,
     Claim,
     Claimed,
+    Count,
+    Counted,
     Dispatch,
     Drained,
     Freed,
@@ -262,6 +264,41 @@ def test_a_burst_ends_only_when_nothing_is_left() -> None:
     answered, _ = _after(lost, Released(claim.token))
     assert Drained() in _after(answered, nothing)[1]
     assert Drained() not in _after(_state(queues={"a": 1, "b": 1}), nothing)[1]
+
+
+def test_a_burst_ends_when_nothing_but_hung_handlers_holds_its_slots() -> None:
+    """No job is held, and yet a queue can't be asked: that is told, one lease after it was first seen."""
+    state = _state(queues={"a": 1, "b": 1}, burst=True, lease=30.0, poll_interval=10.0)
+    state, (claim,) = _after(state)
+    state, _ = _after(state, _claimed(claim, {"a": 1}))
+    state, (claim,) = _after(state, now=110.0)
+    assert claim.quotas == {"b": 1}
+    state, actions = _after(state, _claimed(claim, {}, unsettled=0), now=110.0)
+    assert actions == [WaitUntil(120.0)]
+    for busy in (Freed({"a": 1}), _claimed(claim, {}, unsettled=1)):
+        fresh, _ = _after(state, busy, _claimed(claim, {}, unsettled=0), now=120.0)
+        assert not [it for it in _after(fresh, now=150.0)[1] if isinstance(it, Drained)]
+    state, (claim,) = _after(state, now=140.0)
+    (drained, *_) = _after(state, _claimed(claim, {}, unsettled=0), now=140.0)[1]
+    assert isinstance(drained, Drained)
+    assert "no slot is free in a:" in str(drained.fault)
+
+
+def test_a_burst_without_any_slot_counts_what_it_holds() -> None:
+    """It can't ask for anything, so it looks at itself now and then; other runners wait for what frees a slot."""
+    assert _after(_full(_state()), now=500.0)[1] == [WaitUntil(None)]
+    state = _full(_state(burst=True))
+    state, actions = _after(state)
+    assert actions == [WaitUntil(101.0)]
+    state, actions = _after(state, now=101.0)
+    assert actions == [Count()]
+    state, actions = _after(state, Counted(1), now=101.0)
+    assert actions == [WaitUntil(102.0)]
+    state, _ = _after(state, Counted(0), now=102.0)
+    state, _ = _after(state, Counted(1), now=103.0)
+    state, _ = _after(state, Counted(0), now=104.0)
+    assert _after(state, Counted(0), now=223.0)[1] == [Count()]
+    assert isinstance(_after(state, Counted(0), now=224.0)[1][0], Drained)
 
 
 def test_a_burst_that_may_claim_nothing_ends_with_the_reason() -> None:

@@ -25,7 +25,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 def _verdict(*, retry: RetryPolicy = _POLICY, **said: Any) -> Settlement:
     job = claimed_job(attempts=3, returned=1)
-    settlement, fault = verdict(job, handler(retry=retry), **said)
+    settlement, fault, _ = verdict(job, handler(retry=retry), **said)
     assert fault is None
     assert (settlement.id, settlement.token) == (job.id, job.token)
     return settlement
@@ -102,7 +102,7 @@ def _raising(_attempt: int, _error: BaseException) -> timedelta:
 @pytest.mark.parametrize("policy", [_raising, lambda _a, _e: float("nan"), lambda _a, _e: timedelta(-1)])
 def test_a_broken_policy_never_costs_the_verdict(policy: Callable[..., Any]) -> None:
     """The default's delay is written instead, and the fault is told."""
-    settlement, fault = verdict(claimed_job(), handler(retry=policy), raised=ValueError("x"))
+    settlement, fault, _ = verdict(claimed_job(), handler(retry=policy), raised=ValueError("x"))
     assert settlement.verb is Verb.RETRY
     assert settlement.delay is not None
     assert settlement.delay >= timedelta(0)
@@ -130,9 +130,9 @@ def test_work_that_was_never_done_is_no_success(returned: Callable[[], Any], wor
 def test_a_retry_that_is_asked_for_is_no_permanent_error() -> None:
     """`permanent` is about errors; a handler that returns Retry() has said that another attempt may succeed."""
     job = claimed_job(attempts=3, returned=1)
-    settlement, _ = verdict(job, handler(retry=_POLICY, permanent=(Exception,)), returned=Retry())
+    settlement, _, _ = verdict(job, handler(retry=_POLICY, permanent=(Exception,)), returned=Retry())
     assert (settlement.verb, settlement.delay) == (Verb.RETRY, MINUTE)
-    settlement, _ = verdict(job, handler(retry=never()), returned=Retry())
+    settlement, _, _ = verdict(job, handler(retry=never()), returned=Retry())
     assert (settlement.verb, settlement.reason) == (Verb.DISCARD, "discarded: the retry policy gives up")
 
 
@@ -212,7 +212,7 @@ def test_an_error_on_the_way_out_is_kept(cause: Interruption, delay: timedelta, 
 def test_a_timeout_is_an_error_that_a_handler_can_call_permanent() -> None:
     """It goes through the retry policy as TimeoutError, with the place where the handler was."""
     raised = _while_cancelled(asyncio.CancelledError())
-    settlement, _ = verdict(
+    settlement, _, _ = verdict(
         claimed_job(),
         handler(permanent=(TimeoutError,)),
         raised=raised,
@@ -221,3 +221,17 @@ def test_a_timeout_is_an_error_that_a_handler_can_call_permanent() -> None:
     )
     assert (settlement.verb, settlement.reason) == (Verb.DISCARD, "discarded: no retry after TimeoutError")
     assert "in _while_cancelled" in (settlement.error or "")
+
+
+def test_the_interruption_that_an_outcome_came_of_is_told() -> None:
+    """Whether a job was handed back is told by this, so what a handler says in its own words must not pass for it."""
+
+    def cause(interruption: Interruption | None, **said: Any) -> Interruption | None:
+        return verdict(claimed_job(), handler(), interruption=interruption, **said).cause
+
+    for interruption in Interruption:
+        assert cause(interruption, raised=CANCELLED) is interruption
+        assert cause(interruption, returned=Retry(reason=SHUTDOWN_ERROR)) is None
+        assert cause(interruption, raised=ValueError(SHUTDOWN_ERROR)) is None
+        assert cause(interruption) is None
+    assert cause(None, raised=CANCELLED) is None

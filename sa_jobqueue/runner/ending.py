@@ -1,0 +1,132 @@
+"""How a runner ends: the order of the end, what is written last, and the exit code."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sa_jobqueue.events import LoopFailed, RunnerStopped, RunnerStopping
+from sa_jobqueue.failures import describe_error
+from sa_jobqueue.maintenance import duties
+from sa_jobqueue.records import Settlement
+from sa_jobqueue.runner import dispatch, leases, settle, timeouts
+from sa_jobqueue.runner.executors.protocol import Interruption
+from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
+from sa_jobqueue.states import Verb
+
+if TYPE_CHECKING:
+    from sa_jobqueue.runner.crew import Crew
+    from sa_jobqueue.runner.executors.protocol import Execution
+
+#: Exit codes; a second signal gives 128 and its number.
+STOPPED, FAULT, GRACE_PASSED, FORCED = 0, 1, 7, 128
+#: How long, in seconds, the end waits for last writes to a database that may be away.
+LAST_WRITES = 5.0
+#: How long, in seconds, async handlers may clean up after they were cancelled at the end of the grace period.
+CLEAN_UP = 2.0
+#: How long, in seconds, threads with nothing left to write get to close their connections.
+CLOSING = 1.0
+_AT_ONCE = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a runner ends; with a fault, `cause` is the loop that died of it."""
+
+    cause: str
+    fault: BaseException | None = None
+
+
+def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
+    """Stop claiming, wait for what runs, write what can be written; the exit code.
+
+    What still runs after the grace period is handed back, for a process that ends, or else left to its leases.
+    """
+    now = time.monotonic()
+    grace_ends = now + crew.settings.grace.total_seconds()
+    _report(crew, ending)
+    crew.executor.stop()
+    crew.maintenance.post(duties.StopMaintaining())
+    crew.dispatcher.post(dispatch.StopClaiming(until=now + LAST_WRITES))
+    crew.dispatcher.join(max(grace_ends, now + LAST_WRITES) - now)
+    crew.book.wait_until_empty(grace_ends)
+    left = _hand_back_running(crew) if hand_back else _leave_running_to_leases(crew)
+    last = time.monotonic() + LAST_WRITES
+    crew.book.wait_until_empty(last)
+    unwritten = set(crew.book.snapshot())
+    handed_back = sum(one.key not in unwritten for one in crew.handed_back)
+    crew.book.close()
+    crew.settler.post(settle.StopSettling(until=last))
+    crew.keeper.post(leases.StopKeeping())
+    crew.timekeeper.post(timeouts.StopTiming())
+    gone = max(last, time.monotonic() + CLOSING)
+    for loop in (crew.settler, crew.keeper, crew.maintenance, crew.timekeeper):
+        loop.join(gone - time.monotonic())
+    if not left:
+        crew.executor.join(gone - time.monotonic())
+    elif not hand_back:  # the host lives on: what was cancelled is through soon
+        crew.executor.join(CLEAN_UP)
+    crew.engine.dispose()
+    late = left or crew.handed_back or unwritten
+    code = FAULT if ending.fault is not None else GRACE_PASSED if late else STOPPED
+    crew.subscribers.emit(
+        RunnerStopped(
+            runner_id=crew.runner_id,
+            exit_code=code,
+            handed_back=handed_back,
+            left_to_leases=len(unwritten) if hand_back else len(left) + len(unwritten),
+        )
+    )
+    return code
+
+
+def _report(crew: Crew, ending: Ending) -> None:
+    cause = ending.cause
+    if ending.fault is not None:
+        crew.subscribers.emit(
+            LoopFailed(
+                runner_id=crew.runner_id,
+                loop=ending.cause,
+                error=describe_error(ending.fault),
+                failures=1,
+                retry_in=None,
+            )
+        )
+        cause = f"the loop {ending.cause} died"
+    crew.subscribers.emit(
+        RunnerStopping(
+            runner_id=crew.runner_id, cause=cause, running=len(crew.book), grace=crew.settings.grace
+        )
+    )
+
+
+def _hand_back_running(crew: Crew) -> list[Execution]:
+    """End what still runs, its attempt counting, so that others may start it at once; those that refuse to end.
+
+    Async handlers are cancelled and may clean up for a moment; whoever runs after that is decided in its place.
+    """
+    cancelled = [
+        one.key for one in crew.book.undecided() if crew.executor.interrupt(one, Interruption.SHUTDOWN)
+    ]
+    crew.book.wait_until_decided(cancelled, time.monotonic() + CLEAN_UP)
+    running = crew.book.decide_all()
+    for execution in running:
+        execution.context.mark_lost()
+        shutdown = Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
+        crew.settler.post(settle.Finished(execution, shutdown, seconds=None, still_runs=True))
+    crew.handed_back += running
+    return running
+
+
+def _leave_running_to_leases(crew: Crew) -> list[Execution]:
+    """Write nothing about what still runs, and cancel what can be; which they were."""
+    running = crew.book.decide_all()
+    # Before anybody is cancelled: no word that they say on their way out may be written.
+    crew.book.close()
+    crew.book.drop(execution.key for execution in running)
+    for execution in running:
+        execution.context.mark_lost()
+        crew.executor.interrupt(execution, Interruption.SHUTDOWN)
+    return running
