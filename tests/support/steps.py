@@ -56,7 +56,7 @@ def gates(python: Path) -> list[Step]:
 
 def pytest(python: Path, arguments: Sequence[str] = ()) -> Step:
     """The tests on the newest SQLAlchemy, on the PostgreSQL that is found first."""
-    return Step("pytest", _pytest(python, arguments), quiet=False)
+    return Step("pytest", _pytest(python, arguments), _compiled(python), quiet=False)
 
 
 def oldest_sqlalchemy(python: Path) -> Step:
@@ -64,7 +64,7 @@ def oldest_sqlalchemy(python: Path) -> Step:
     return Step(
         "pytest, SQLAlchemy 2.0",
         _pytest(python, [f"--ignore={part}" for part in WITHOUT_SQL]),
-        environment={"SA_JOBQUEUE_TEST_POSTGRES": "wheel"},
+        environment={"SA_JOBQUEUE_TEST_POSTGRES": "wheel", **_compiled(python)},
         quiet=False,
     )
 
@@ -98,6 +98,11 @@ def run(steps: Sequence[Step]) -> int:
 def _pytest(python: Path, arguments: Sequence[str]) -> tuple[str, ...]:
     colour = ["--color=yes"] if sys.stdout.isatty() else []
     return (str(python), "-m", "pytest", *colour, *arguments)
+
+
+def _compiled(python: Path) -> dict[str, str]:
+    """Tests start hundreds of processes: each module is compiled once, into the environment and not into the sources."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(python.parent.parent / "pycache")}
 
 
 def _run(step: Step, *, show: bool) -> Result:
