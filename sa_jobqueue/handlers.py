@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
+from sa_jobqueue import arguments
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
 from sa_jobqueue.names import check_name
@@ -19,10 +20,6 @@ from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
     DEFAULT_QUEUE,
-    HIGHEST_PRIORITY,
-    LAST_PAYLOAD_VERSION,
-    LOWEST_PRIORITY,
-    MOST_ATTEMPTS,
     HandlerCall,
 )
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
@@ -56,10 +53,10 @@ class HandlerSettings:
     def __post_init__(self) -> None:
         where = f"handler({check_name('handler(kind)', self.kind)!r})"
         check_name(f"{where}: queue", self.queue)
-        _check_int(f"{where}: max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        arguments.max_attempts(self.max_attempts, f"{where}: max_attempts")
         if self.priority is not None:
-            _check_int(f"{where}: priority", self.priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
-        _check_int(f"{where}: payload_version", self.payload_version, 1, LAST_PAYLOAD_VERSION)
+            arguments.priority(self.priority, f"{where}: priority")
+        arguments.payload_version(self.payload_version, f"{where}: payload_version")
         _check_policy(f"{where}: retry", self.retry)
         _check_timeout(f"{where}: timeout", self.timeout)
         for cls in self.permanent:
@@ -110,9 +107,9 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         A handler without parameters of its own takes any payload. Raises PayloadError, naming kind and field, when the
         payload doesn't fit.
         """
-        arguments = self._signature.arguments(self.kind, context, payload)
+        given = self._signature.arguments(self.kind, context, payload)
         run: Callable[..., _Result] = self.function
-        return functools.partial(run, **arguments) if arguments else run
+        return functools.partial(run, **given) if given else run
 
     def decide(self, attempt: int, error: BaseException) -> Decision:
         """What becomes of a failed attempt: nothing more for a permanent error, else what the policy says."""
@@ -159,13 +156,6 @@ def _is_async(function: Callable[..., Any]) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def _check_int(what: str, value: object, lowest: int, highest: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{what}: expected a whole number, got {value!r}")
-    if not lowest <= value <= highest:
-        raise ValueError(f"{what}: expected {lowest} to {highest}, got {value}")
 
 
 def _check_timeout(what: str, timeout: object) -> None:

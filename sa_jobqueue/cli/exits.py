@@ -67,5 +67,6 @@ def exit_hard(code: int) -> NoReturn:
     """Handlers may still run and their jobs belong to somebody else by now: nothing may wait for their threads."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        if stream is not None:  # a process may be started without
+            stream.flush()
     os._exit(code)

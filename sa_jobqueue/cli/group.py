@@ -61,12 +61,11 @@ for command in (run, jobs, prune, stats):
 def main() -> NoReturn:
     """The command `sa-jobqueue`. Always ends the process, with one of the documented exit codes."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # a terminal in Latin-1 gets the rest of the text all the same
+        # A terminal in Latin-1 gets the rest of the text all the same.
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         cli()
     except Exception:  # shown as Python would, but for passwords
-        sys.stderr.write(hide_passwords(traceback.format_exc()))
+        click.echo(hide_passwords(traceback.format_exc()), err=True, nl=False)
     raise SystemExit(1)

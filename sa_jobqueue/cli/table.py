@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sa_jobqueue.cli.output import cut, fit, safe, width_of
+from sa_jobqueue.cli.output import cut, fit, width_of
+from sa_jobqueue.terminal import safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -162,8 +162,8 @@ class Runner:
         """Claim no more, give back what never began, wait up to the grace period; idempotent, from any thread.
 
         What still runs after that is told that its lease is lost, and cancelled when it is async; its outcome is not
-        written any more, and others run the job again when the lease has ended. Not for handlers and subscribers, which would wait for themselves: they
-        call `request_stop()`.
+        written any more, and others run the job again when the lease has ended. Not for handlers and subscribers, which
+        would wait for themselves: they call `request_stop()`.
         """
         self.request_stop()
         self._end()

@@ -12,6 +12,13 @@ from sa_jobqueue.models import Job
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import scoped_session
+
+    #: What callers may hand over: it is done at once for the first, as a coroutine for the second.
+    SyncTarget = Session | scoped_session[Any] | Connection
+    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
+
 AnswerT = TypeVar("AnswerT")
 
 

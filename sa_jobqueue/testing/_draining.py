@@ -18,12 +18,12 @@ from sa_jobqueue.context import context_of
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.queries.due import due_queues
 from sa_jobqueue.records import Landing, Settlement
-from sa_jobqueue.runner.verdict import EXPIRED_REASON
 from sa_jobqueue.statements.bring_forward import bring_forward
-from sa_jobqueue.states import JobStatus, Verb
+from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.sessions import connection_of
+from sa_jobqueue.store.trouble import sqlstate_of
 from sa_jobqueue.testing._attempts import Attempted, EventLoop, Performed, attempt
 from sa_jobqueue.testing._drained import Drained, DrainError
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 #: Nobody renews it, and a debugger may stop the handler for long.
 _LEASE = timedelta(days=1)
 _NAME = "drain"
+_ABORTED = "25P02"
 _RECIPE = (
     "bind the sessions of handlers to the test's connection with join_transaction_mode='create_savepoint', and don't "
     "let them be the session that is drained (see the example of sa_jobqueue.testing)"
@@ -52,13 +53,13 @@ class Draining:
         queues: list[str] | None,
         *,
         loop: EventLoop,
-        with_scheduled: bool,
+        with_delayed: bool,
     ) -> None:
         self._target = target
         self._registry = registry
         self._wanted = {"kinds": list(registry.kinds), "queues": queues}
         self._loop = loop
-        self._with_scheduled = with_scheduled
+        self._with_delayed = with_delayed
         self._runs: list[Performed] = []
         #: Due times of jobs that were brought forward, and whether they would have expired by then.
         self._brought: dict[int, tuple[datetime, bool]] = {}
@@ -105,7 +106,7 @@ class Draining:
                 if claimed:
                     self._refused.pop(claimed[0].id, None)
                     return self._as_of_its_time(claimed[0])
-            if not self._with_scheduled or not self._travel():
+            if not self._with_delayed or not self._travel():
                 if self._refused:
                     raise self._unclaimable()
                 return None
@@ -156,7 +157,7 @@ class Draining:
         try:
             (settled,) = self._store().settle([settlement])
         except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) != "25P02":
+            if sqlstate_of(error) != _ABORTED:
                 raise
             raise DrainError(
                 f"{_named(job)}: its handler has left the test's transaction aborted, after a statement that failed "

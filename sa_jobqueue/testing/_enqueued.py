@@ -17,15 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import scoped_session
 
     from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import HandlerCall
+    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
     from sa_jobqueue.testing._filters import Wanted
 
-    SyncTarget = Session | scoped_session[Any] | Connection
-    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
     Kind = str | Handler[..., ..., Any] | HandlerCall | None
 
 #: A failure shows the nearest of so many jobs, and so many of them.

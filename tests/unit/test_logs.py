@@ -14,8 +14,8 @@ import pytest
 
 from sa_jobqueue import events as ev
 from sa_jobqueue.logs import ConsoleFormatter, JsonFormatter, log_event, logger, set_up_logging
-from sa_jobqueue.logs.formats import has_colours
 from sa_jobqueue.states import JobStatus, Verb
+from sa_jobqueue.terminal import has_colours
 
 JOB: dict[str, Any] = {"job_id": 17, "kind": "document.embed", "queue": "ai", "attempt": 2}
 SECOND = timedelta(seconds=1)
@@ -411,6 +411,7 @@ def test_colours_are_for_terminals_of_people_who_want_them(monkeypatch: pytest.M
     monkeypatch.setenv("TERM", "xterm")
     assert has_colours(Terminal())
     assert not has_colours(io.StringIO())
+    assert not has_colours(None)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not has_colours(Terminal())
     monkeypatch.setenv("NO_COLOR", "")

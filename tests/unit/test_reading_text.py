@@ -32,7 +32,7 @@ READS: list[Callable[[], Any]] = [
     detail.detail,
     session.bounded,
     session.clock,
-    stats.waiting,
+    stats.ready,
     stats.running,
     stats.finished,
 ]

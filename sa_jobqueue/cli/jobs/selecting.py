@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sa_jobqueue.cli.exits import CommandError
+from sa_jobqueue.records import LARGEST_ID
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.views import LARGEST_ID, JobFilter
+from sa_jobqueue.views import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

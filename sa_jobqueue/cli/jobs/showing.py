@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sa_jobqueue import admin
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES, TroubleError
 from sa_jobqueue.cli.jobs.selecting import JOB_ID
-from sa_jobqueue.cli.output import coloured, json_line, safe, safe_lines
+from sa_jobqueue.cli.output import coloured, json_line
 from sa_jobqueue.cli.when import exact
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.store import inspection
+from sa_jobqueue.terminal import safe, safe_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def show(*, database: Database, ids: tuple[int, ...], as_json: bool) -> None:
     first = True
     for job_id in dict.fromkeys(ids):
         with database.transaction() as connection:
-            job = inspection.details(connection, job_id)
+            job = admin.get_job(connection, job_id)
         if job is None:
             missing.append(str(job_id))
         elif as_json:
