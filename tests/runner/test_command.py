@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from tests.support.runners import LEDGER, ROOT, add, ledger, process, row, wait_for_row
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 APP = "tests.apps.ledger:jobs"
 
@@ -26,7 +26,7 @@ def _run(*arguments: str, url: str | None, cwd: Path = ROOT) -> subprocess.Compl
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=60,
         check=False,
     )
 
@@ -146,8 +146,8 @@ def test_a_first_signal_ends_cleanly_and_a_second_at_once(engine: Engine, databa
         wait_until(lambda: ledger(engine), what="the handler")
         runner.send(signal.SIGTERM)
         wait_until(lambda: "SIGTERM" in runner.text, what="the first signal")
-        runner.send(signal.SIGTERM)
-        assert runner.wait() == 128 + signal.SIGTERM
+        assert runner.insist(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert "ended at once by a second SIGTERM" in runner.text
     assert row(engine, job).status == "running"
 
 

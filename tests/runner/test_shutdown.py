@@ -17,7 +17,7 @@ from sa_jobqueue.events import JobSettled, JobStarted, OutcomeDropped, RunnerSta
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner, leases
 from tests.support.runners import LEDGER, Recorder, add, ledger, process, row, running, settings, wait_for_row
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 APP = "tests.apps.ledger:jobs"
 
@@ -38,7 +38,7 @@ def _count(engine: Engine, query: str) -> int:
 
 def _gated() -> tuple[Registry, threading.Event]:
     jobs, gate = Registry(), threading.Event()
-    jobs.handler("work")(lambda: gate.wait(PATIENCE))
+    jobs.handler("work")(lambda: gate.wait(30))
     return jobs, gate
 
 
@@ -61,14 +61,14 @@ def test_a_stop_gives_back_what_never_began_and_waits_for_what_runs(
     )
     runner.start()
     # Both handlers are in a long job, with others claimed ahead behind them: before the stall is noticed.
-    wait_until(lambda: sum(event.kind == "work" for event in recorder.of(JobStarted)) == 2)
+    wait_until(lambda: sum(event.kind == "work" for event in recorder.of(JobStarted)) == 2, timeout=30)
     stopping = threading.Thread(target=runner.stop)
     stopping.start()
     held = "SELECT count(*) FROM jobqueue_jobs WHERE status = 'running'"
     wait_until(lambda: _count(engine, held) == 2, what="only what runs is held")
     assert stopping.is_alive()
     gate.set()
-    stopping.join(PATIENCE)
+    stopping.join(10)
     with engine.connect() as connection:
         query = "SELECT status, attempts - returned, count(*) FROM jobqueue_jobs WHERE kind = 'work' GROUP BY 1, 2"
         assert sorted(map(tuple, connection.execute(text(query)))) == [("done", 1, 2), ("ready", 0, 198)]
@@ -86,7 +86,7 @@ def test_past_the_grace_running_jobs_are_handed_back(engine: Engine, database_ur
         if ctx.attempt == 1:
             wait_until(lambda: ctx.lost, what="the handler to be told")
             lost.set()
-            gate.wait(PATIENCE)
+            gate.wait(30)
 
     with engine.begin() as connection:
         job = add(connection, "work")
@@ -100,7 +100,7 @@ def test_past_the_grace_running_jobs_are_handed_back(engine: Engine, database_ur
     ready = row(engine, job)
     assert (ready.status, ready.attempts, ready.returned) == ("ready", 1, 0)
     assert "shut down" in ready.last_error
-    assert lost.wait(PATIENCE)
+    assert lost.wait(5)
     assert [(end.exit_code, end.handed_back) for end in recorder.of(RunnerStopped)] == [(7, 1)]
     with running(jobs, database_url) as second:
         begun = time.monotonic()
@@ -146,10 +146,10 @@ def test_stop_is_for_everybody_and_leaves_nothing(engine: Engine, database_url: 
         for stopper in stoppers:
             stopper.start()
         for stopper in stoppers:
-            stopper.join(PATIENCE)
+            stopper.join(10)
         runner.stop()
         assert _ours() == []
-        wait_until(lambda: _connections(engine) == 0)
+        wait_until(lambda: _connections(engine) == 0, timeout=2)
 
 
 def test_a_refused_second_run_leaves_the_first_alone(engine: Engine, database_url: str) -> None:
@@ -176,7 +176,7 @@ def _in_a_thread(act: Callable[[], Any]) -> Any:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(30)
     return answers[0]
 
 
@@ -312,5 +312,4 @@ def test_the_second_signal_ends_at_once(engine: Engine, database_url: str, numbe
         wait_until(lambda: ledger(engine), what="the run")
         runner.send(signal.SIGTERM)
         wait_until(lambda: "stops (SIGTERM)" in runner.text, what="the first signal to be heard")
-        runner.send(number)
-        assert runner.wait() == 128 + number
+        assert runner.insist(number) == 128 + number

@@ -20,7 +20,7 @@ from sa_jobqueue.events import Event
 from sa_jobqueue.models import jobs
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner, RunnerSettings
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Where handlers of test applications write down what they did, in transactions of their own.
@@ -45,7 +45,7 @@ class Recorder:
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in list(self.events) if isinstance(event, kind)]
 
-    def wait_for(self, kind: type[Any], *, count: int = 1, timeout: float = PATIENCE) -> list[Any]:
+    def wait_for(self, kind: type[Any], *, count: int = 1, timeout: float = 10.0) -> list[Any]:
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.of(kind)) >= count, timeout):
                 seen = [type(event).__name__ for event in self.events]
@@ -98,12 +98,23 @@ class RunnerProcess:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    def insist(self, number: signal.Signals) -> int:
+        """Send a second signal, again until it is taken for one, and return the exit code."""
+
+        def ended() -> bool:
+            if not self.ended:
+                self.send(number)
+            return self.ended
+
+        wait_until(ended, what="the end by a second signal")
+        return self.wait()
+
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
         self.send(signal.SIGKILL)
         self._process.wait()
 
-    def wait(self, timeout: float = PATIENCE) -> int:
+    def wait(self, timeout: float = 20.0) -> int:
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -153,7 +164,7 @@ def row(engine: Engine, job_id: int) -> Any:
         return connection.execute(select(*columns).where(jobs.c.id == job_id)).one()
 
 
-def wait_for_row(engine: Engine, job_id: int, check: Callable[[Any], bool], timeout: float = PATIENCE) -> Any:
+def wait_for_row(engine: Engine, job_id: int, check: Callable[[Any], bool], timeout: float = 10.0) -> Any:
     """The row, once the check holds."""
     wait_until(lambda: check(row(engine, job_id)), timeout=timeout, what=f"job {job_id}")
     return row(engine, job_id)
