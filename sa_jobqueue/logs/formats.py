@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from sa_jobqueue.database import hide_passwords
 from sa_jobqueue.logs.lines import LOGGER_NAME
-from sa_jobqueue.terminal import has_colours, safe
 
 LogFormat = Literal["console", "json"]
-_LINES = "\n\t"
 
 
-def set_up_logging(log_format: LogFormat, level: str, stream: TextIO | None) -> None:
+def set_up_logging(log_format: LogFormat, level: str, stream: TextIO) -> None:
     """Send every record of this level or above to the stream: for a process that is a runner and nothing else.
 
     Does nothing when the process has set up logging before.
@@ -29,6 +28,11 @@ def set_up_logging(log_format: LogFormat, level: str, stream: TextIO | None) -> 
         JsonFormatter() if log_format == "json" else ConsoleFormatter(colours=has_colours(stream))
     )
     logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether a person watches the stream on a terminal and didn't refuse colours (`NO_COLOR`)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -58,7 +62,7 @@ class ConsoleFormatter(logging.Formatter):
         if record.exc_info:
             more += self.formatException(record.exc_info).split("\n")
         text = "\n".join([f"{source}{record.getMessage()}", *more])
-        return f"{time} {level} {safe(hide_passwords(text), keep=_LINES).replace(chr(10), chr(10) + '    ')}"
+        return f"{time} {level} {_printable(hide_passwords(text)).replace(chr(10), chr(10) + '    ')}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -82,3 +86,9 @@ class JsonFormatter(logging.Formatter):
             name: hide_passwords(value) if isinstance(value, str) else value for name, value in values.items()
         }
         return json.dumps(shown, default=str)
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else repr(letter)[1:-1] for letter in text
+    )

@@ -14,8 +14,8 @@ import pytest
 
 from sa_jobqueue import events as ev
 from sa_jobqueue.logs import ConsoleFormatter, JsonFormatter, log_event, logger, set_up_logging
+from sa_jobqueue.logs.formats import has_colours
 from sa_jobqueue.states import JobStatus, Verb
-from sa_jobqueue.terminal import has_colours
 
 JOB: dict[str, Any] = {"job_id": 17, "kind": "document.embed", "queue": "ai", "attempt": 2}
 SECOND = timedelta(seconds=1)
@@ -165,11 +165,19 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "the database keeps 1 dead job past the retention: ForeignKeyViolation, constraint c",
     ),
     (
-        ev.HandlerTimedOut(**JOB, timeout=30 * SECOND, given_up_in=80 * SECOND),
+        ev.HandlerTimedOut(**JOB, timeout=30 * SECOND, given_up_in=80 * SECOND, cancelled=False),
         "WARNING",
         (
             "job 17 document.embed still runs after its timeout of 30s: its lease is renewed no more, and unless it "
             "ends within 1m 20s the attempt has failed; its slot stays occupied until it ends"
+        ),
+    ),
+    (
+        ev.HandlerTimedOut(**JOB, timeout=30 * SECOND, given_up_in=80 * SECOND, cancelled=True),
+        "INFO",
+        (
+            "job 17 document.embed is cancelled after its timeout of 30s; unless it ends within 1m 20s its slot stays "
+            "occupied, and others may run the job again"
         ),
     ),
     (
@@ -180,7 +188,10 @@ LINES: list[tuple[ev.Event, str, str]] = [
     (
         ev.LeaseLost(**JOB, cause="lost"),
         "WARNING",
-        "job 17 document.embed: lease lost while it runs: another owner or an operator has the job",
+        (
+            "job 17 document.embed: lease lost while it runs: the job isn't this attempt's any more: taken over, given up "
+            "after its timeout, or changed by an operator"
+        ),
     ),
     (
         ev.CancelRequested(**JOB),
@@ -411,7 +422,6 @@ def test_colours_are_for_terminals_of_people_who_want_them(monkeypatch: pytest.M
     monkeypatch.setenv("TERM", "xterm")
     assert has_colours(Terminal())
     assert not has_colours(io.StringIO())
-    assert not has_colours(None)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not has_colours(Terminal())
     monkeypatch.setenv("NO_COLOR", "")
