@@ -7,7 +7,7 @@ import sys
 import click
 
 from sa_jobqueue.cli.exits import CommandError
-from sa_jobqueue.terminal import is_terminal
+from sa_jobqueue.cli.output import is_terminal
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -12,16 +12,16 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sa_jobqueue.cli.exits import CommandError, SchemaError, TroubleError, UnreachableError
 from sa_jobqueue.cli.options import option
+from sa_jobqueue.cli.output import safe_lines
 from sa_jobqueue.database import normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.failures import headline
 from sa_jobqueue.models import configure
-from sa_jobqueue.store import bounds
+from sa_jobqueue.queries.session import bounded, clock
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 from sa_jobqueue.store.schema import installed_version, require
-from sa_jobqueue.store.trouble import refused, sqlstate_of
-from sa_jobqueue.terminal import safe_lines
+from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,18 +130,20 @@ class Database:
             with self.transaction():
                 require(installed_version(connection))
         with connection.begin():
-            bounds.bound(connection, statement=STATEMENT_TIMEOUT, lock=lock_timeout or LOCK_TIMEOUT)
+            connection.execute(
+                bounded(), {"statement": STATEMENT_TIMEOUT, "lock": lock_timeout or LOCK_TIMEOUT}
+            )
             yield connection
 
     def now(self) -> datetime:
         """The database's time."""
         with self.transaction() as connection:
-            return bounds.now(connection)
+            moment: datetime = connection.execute(clock()).scalar_one()
+        return moment
 
 
 def _told(error: DBAPIError) -> TroubleError:
-    advice = _ADVICE.get(sqlstate_of(error) or "")
+    cause = error.orig or error
+    advice = _ADVICE.get(getattr(cause, "sqlstate", None) or "")
     # What a trigger raises is somebody else's text.
-    return TroubleError(
-        "\n".join([*safe_lines(headline(error.orig or error)), *([advice] if advice else [])])
-    )
+    return TroubleError("\n".join([*safe_lines(headline(cause)), *([advice] if advice else [])]))

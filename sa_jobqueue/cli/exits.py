@@ -67,6 +67,5 @@ def exit_hard(code: int) -> NoReturn:
     """Handlers may still run and their jobs belong to somebody else by now: nothing may wait for their threads."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # a process may be started without
-            stream.flush()
+        stream.flush()
     os._exit(code)

@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 import sqlalchemy
 
+from sa_jobqueue.cli.groups import Group
 from sa_jobqueue.cli.jobs import jobs
 from sa_jobqueue.cli.prune import prune
 from sa_jobqueue.cli.run import run
@@ -33,6 +34,7 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
 
 
 @click.group(
+    cls=Group,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Each command's --help has its exit codes.",
 )
@@ -61,11 +63,12 @@ for command in (run, jobs, prune, stats):
 def main() -> NoReturn:
     """The command `sa-jobqueue`. Always ends the process, with one of the documented exit codes."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal in Latin-1 gets the rest of the text all the same.
-        if isinstance(stream, io.TextIOWrapper):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal in Latin-1 gets the rest of the text all the same
             stream.reconfigure(errors="backslashreplace")
     try:
         cli()
     except Exception:  # shown as Python would, but for passwords
-        click.echo(hide_passwords(traceback.format_exc()), err=True, nl=False)
+        sys.stderr.write(hide_passwords(traceback.format_exc()))
     raise SystemExit(1)

@@ -1,6 +1,7 @@
-"""What commands print: text cut to the width of the terminal, in colour where that helps; and JSON lines.
+"""What commands print: text that can't steer a terminal, cut to its width, in colour where that helps; and JSON lines.
 
-What comes in is safe already: see `terminal`.
+Names, payloads and errors of jobs are other people's text. Whatever stands in them, a line stays one line and no
+escape sequence reaches the terminal.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ import sys
 import unicodedata
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.terminal import has_colours, is_terminal
 
 _ELLIPSIS = "…"
 _COLOURS = {
@@ -26,7 +26,21 @@ _COLOURS = {
     JobStatus.DEAD: "red",
     JobStatus.CANCELLED: "yellow",
 }
+#: Controls, formats (of bidirectional text too), surrogates, private and unassigned ones, separators of lines.
+_UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _WIDE = {"W", "F"}
+
+
+def safe(text: str) -> str:
+    """The text with every character escaped that could move the cursor, colour, or reorder what is shown."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(letter) if unicodedata.category(letter) in _UNSAFE else letter for letter in text)
+
+
+def safe_lines(text: str) -> list[str]:
+    """The same for a text of several lines, which stay lines."""
+    return [safe(line) for line in text.split("\n")]
 
 
 def width_of(text: str) -> int:
@@ -54,6 +68,11 @@ def cut(text: str, width: int) -> str:
     return ("".join(taken) + _ELLIPSIS)[: max(0, width)]
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Somebody is on the other side. A process that was started without a stream has None there."""
+    return stream is not None and stream.isatty()
+
+
 def terminal_width() -> int | None:
     """The width to fit into; None, for as wide as need be, when nobody looks: output to a pipe or file."""
     if is_terminal(sys.stdout) or os.environ.get("COLUMNS", "").isdecimal():
@@ -63,7 +82,8 @@ def terminal_width() -> int | None:
 
 def coloured(text: str, status: JobStatus) -> str:
     """The text in its status's colour; plain without a terminal, and when NO_COLOR asks for it."""
-    return click.style(text, fg=_COLOURS.get(status)) if has_colours(sys.stdout) else text
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not is_terminal(sys.stdout)
+    return text if plain else click.style(text, fg=_COLOURS.get(status))
 
 
 def json_line(value: Any) -> str:
@@ -91,6 +111,10 @@ def as_json(value: Any) -> Any:
 def note(text: str) -> None:
     """Something beside the answer itself, on standard error."""
     click.echo(text, err=True)
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
 
 
 def _columns(letter: str) -> int:

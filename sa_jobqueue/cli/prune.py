@@ -13,10 +13,9 @@ from sa_jobqueue.cli.asking import Progress, confirm
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import INCOMPLETE, INTERRUPTED, OPERATOR_EXIT_CODES
 from sa_jobqueue.cli.options import duration
-from sa_jobqueue.cli.output import json_line, note
+from sa_jobqueue.cli.output import json_line, note, safe
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.states import TERMINAL, JobStatus
-from sa_jobqueue.terminal import safe
 
 if TYPE_CHECKING:
     from sa_jobqueue.cli.connect import Database

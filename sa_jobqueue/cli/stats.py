@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sa_jobqueue import admin
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES
 from sa_jobqueue.cli.output import as_json as jsonable
@@ -14,7 +13,7 @@ from sa_jobqueue.cli.output import json_line, note, terminal_width
 from sa_jobqueue.cli.table import Column, lines
 from sa_jobqueue.cli.when import span
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.store.inspection import COUNTED
+from sa_jobqueue.store.inspection import COUNTED, read_stats
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("QUEUE", least=10),
-    *(Column(title, right=True) for title in ("DUE", "OLDEST DUE", "DELAYED", "RUNNING", "LONGEST")),
+    *(Column(title, right=True) for title in ("DUE", "OLDEST DUE", "SCHEDULED", "RUNNING", "LONGEST")),
     *(Column(title, right=True) for title in ("DEAD", "DONE", "CANCELLED", "EXPIRED")),
 )
 
@@ -48,7 +47,7 @@ def stats(*, database: Database, exact: bool, as_json: bool) -> None:
     "+" says that there are more.
     """
     with database.transaction() as connection:
-        numbers = admin.stats(connection, exact=exact)
+        numbers = read_stats(connection, most=None if exact else COUNTED)
     if as_json:
         click.echo(json_line({**jsonable(numbers), "total": numbers.total}))
         return
@@ -70,7 +69,7 @@ def _row(queue: QueueStats, numbers: Stats) -> tuple[str, ...]:
 
     return (
         queue.queue,
-        *(str(queue.due), age(queue.oldest_due), str(queue.delayed)),
+        *(str(queue.due), age(queue.oldest_due), str(queue.scheduled)),
         *(str(queue.running), age(queue.oldest_running)),
         *map(finished, (JobStatus.DEAD, JobStatus.DONE, JobStatus.CANCELLED)),
         str(queue.expired),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sa_jobqueue.cli.output import cut, fit, width_of
-from sa_jobqueue.terminal import safe
+from sa_jobqueue.cli.output import cut, fit, safe, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

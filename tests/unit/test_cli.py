@@ -22,7 +22,6 @@ from sa_jobqueue.cli import cli
 from sa_jobqueue.cli import run as run_command
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.runner import QueueSettings
-from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 URL = "postgresql://user:hunter2@db.example/app"
@@ -83,7 +82,7 @@ def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
         env=inherited | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=60,
         check=False,
     )
 
@@ -184,6 +183,8 @@ def test_the_database_url_comes_from_the_first_that_is_set(
     [
         (["--lease", "30"], 'say "30s" or "30m"'),
         (["--grace", "soon"], "'soon' is no duration"),
+        (["--timeout", "forever"], "1h or 1d, or never"),
+        (["--keep-done", "never"], "1h or 1d, or forever"),
         (["--lease", "1ms"], "lease=1ms: must be from 300ms"),
         (["--poll-interval", "0s"], "poll_interval=0s: must be from 1ms"),
         (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:200@asyncio,default:10"),
@@ -318,7 +319,7 @@ def test_an_unexpected_error_is_code_1_without_passwords(tmp_path: Path) -> None
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=60,
         check=False,
     )
     assert result.returncode == 1
@@ -415,7 +416,7 @@ def test_the_library_does_not_import_click() -> None:
     code = (
         "import sys, sa_jobqueue, sa_jobqueue.registry, sa_jobqueue.runner; sys.exit('click' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=PATIENCE, check=False)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False)
     assert result.returncode == 0
 
 

@@ -10,12 +10,11 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.cli.asking import Progress
 from sa_jobqueue.cli.exits import INCOMPLETE, INTERRUPTED
-from sa_jobqueue.cli.output import json_line, note
+from sa_jobqueue.cli.output import json_line, note, safe
 from sa_jobqueue.failures import headline
 from sa_jobqueue.records import OperatorResult
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.store.trouble import because_of_a_row, sqlstate_of
-from sa_jobqueue.terminal import safe
+from sa_jobqueue.store.trouble import because_of_a_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,8 +32,7 @@ _TOLD = 20
 #: Once a batch has waited in vain for a lock, each part of it waits for so long.
 _IMPATIENT = "1s"
 _CHANGED = "it doesn't fit the filter any more"
-#: A right or a table that is missing is missing for every row.
-_NOT_FOR_ROWS = ("42",)
+_NOT_FOR_ROWS = ("42",)  # a right or a table that is missing is missing for every row
 
 
 def act(database: Database, chosen: Chosen, verb: Act, *, done: str, as_json: bool) -> int:
@@ -73,7 +71,8 @@ def _attempt(
             fit = chosen.still(connection, ids)
             answers = {answer.id: answer for answer in verb(connection, fit)} if fit else {}
     except DBAPIError as error:
-        if not because_of_a_row(error) or (sqlstate_of(error) or "").startswith(_NOT_FOR_ROWS):
+        sqlstate = getattr(error.orig, "sqlstate", None) or ""
+        if not because_of_a_row(error) or sqlstate.startswith(_NOT_FOR_ROWS):
             raise
         if len(ids) == 1:
             yield OperatorResult(ids[0], landed=False, status=None, reason=headline(error.orig or error))

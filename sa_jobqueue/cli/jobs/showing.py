@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sa_jobqueue import admin
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES, TroubleError
 from sa_jobqueue.cli.jobs.selecting import JOB_ID
-from sa_jobqueue.cli.output import coloured, json_line
+from sa_jobqueue.cli.output import coloured, json_line, safe, safe_lines
 from sa_jobqueue.cli.when import exact
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.terminal import safe, safe_lines
+from sa_jobqueue.store import inspection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +39,7 @@ def show(*, database: Database, ids: tuple[int, ...], as_json: bool) -> None:
     first = True
     for job_id in dict.fromkeys(ids):
         with database.transaction() as connection:
-            job = admin.get_job(connection, job_id)
+            job = inspection.details(connection, job_id)
         if job is None:
             missing.append(str(job_id))
         elif as_json:
