@@ -1,6 +1,6 @@
 """What a person or a program asks for about a job, checked: each function returns a plain value or raises.
 
-Errors name the argument, as the caller knows it. For handlers, `enqueue()` and `admin`; nothing here sends SQL.
+Errors name the argument. For `enqueue()` and the verbs of `admin`; nothing here sends SQL.
 """
 
 from __future__ import annotations
@@ -29,24 +29,19 @@ def _known_name(argument: str, value: str) -> str:
     return plain_text(check_name(argument, value))
 
 
-def priority(value: Any, argument: str = "priority") -> int:
+def priority(value: Any) -> int:
     """0, the first, to 9."""
-    return _whole(argument, value, HIGHEST_PRIORITY, LOWEST_PRIORITY)
+    return _whole("priority", value, HIGHEST_PRIORITY, LOWEST_PRIORITY)
 
 
-def max_attempts(value: Any, argument: str = "max_attempts") -> int:
+def max_attempts(value: Any) -> int:
     """1 to 2,000,000,000."""
-    return _whole(argument, value, 1, MOST_ATTEMPTS)
+    return _whole("max_attempts", value, 1, MOST_ATTEMPTS)
 
 
-def payload_version(value: Any, argument: str = "payload_version") -> int:
+def payload_version(value: Any) -> int:
     """1 to 2,000,000,000."""
-    return _whole(argument, value, 1, LAST_PAYLOAD_VERSION)
-
-
-def limit(value: Any, highest: int | None = None) -> int:
-    """At most how many: 1 or more, as many as one likes unless there is a `highest`."""
-    return _whole("limit", value, 1, highest)
+    return _whole("payload_version", value, 1, LAST_PAYLOAD_VERSION)
 
 
 def check_times(*, run_at: Any, delay: Any, expires_at: Any = None) -> None:
@@ -78,11 +73,9 @@ def _check_moment(argument: str, value: Any) -> None:
         raise ValueError(f"{argument}: {value} is not between the years {FIRST_YEAR} and {LAST_YEAR}")
 
 
-def _whole(argument: str, value: Any, lowest: int, highest: int | None) -> int:
+def _whole(argument: str, value: Any, lowest: int, highest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{argument}: expected an int, got {type(value).__qualname__}")
-    if highest is None and value < lowest:
-        raise ValueError(f"{argument}: {value} is below {lowest}")
-    if highest is not None and not lowest <= value <= highest:
+    if not lowest <= value <= highest:
         raise ValueError(f"{argument}: {value} is not between {lowest} and {highest:,}")
     return int(value)

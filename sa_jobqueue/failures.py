@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 #: Bytes of UTF-8, the bound of one stored error.
 LONGEST_ERROR = 4096
 
-#: Characters of the exception's own message: leaves room for frames and causes, even in CJK or emoji.
-_MESSAGE = 1500
-#: Innermost frames: where it was raised says more than how it was called.
-_FRAMES = 6
+_MESSAGE = (
+    1500  # characters of the exception's own message: leaves room for frames and causes, even in CJK or emoji
+)
+_FRAMES = 6  # innermost frames: where it was raised says more than how it was called
 _CAUSES = 3
 _MEMBERS = 5
 _LONGEST_WALK = 1000

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
-from sa_jobqueue import arguments
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
 from sa_jobqueue.names import check_name
@@ -20,6 +19,10 @@ from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
     DEFAULT_QUEUE,
+    HIGHEST_PRIORITY,
+    LAST_PAYLOAD_VERSION,
+    LOWEST_PRIORITY,
+    MOST_ATTEMPTS,
     HandlerCall,
 )
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
@@ -53,10 +56,10 @@ class HandlerSettings:
     def __post_init__(self) -> None:
         where = f"handler({check_name('handler(kind)', self.kind)!r})"
         check_name(f"{where}: queue", self.queue)
-        arguments.max_attempts(self.max_attempts, f"{where}: max_attempts")
+        _check_int(f"{where}: max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
         if self.priority is not None:
-            arguments.priority(self.priority, f"{where}: priority")
-        arguments.payload_version(self.payload_version, f"{where}: payload_version")
+            _check_int(f"{where}: priority", self.priority, HIGHEST_PRIORITY, LOWEST_PRIORITY)
+        _check_int(f"{where}: payload_version", self.payload_version, 1, LAST_PAYLOAD_VERSION)
         _check_policy(f"{where}: retry", self.retry)
         _check_timeout(f"{where}: timeout", self.timeout)
         for cls in self.permanent:
@@ -107,9 +110,9 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         A handler without parameters of its own takes any payload. Raises PayloadError, naming kind and field, when the
         payload doesn't fit.
         """
-        given = self._signature.arguments(self.kind, context, payload)
+        arguments = self._signature.arguments(self.kind, context, payload)
         run: Callable[..., _Result] = self.function
-        return functools.partial(run, **given) if given else run
+        return functools.partial(run, **arguments) if arguments else run
 
     def decide(self, attempt: int, error: BaseException) -> Decision:
         """What becomes of a failed attempt: nothing more for a permanent error, else what the policy says."""
@@ -133,7 +136,8 @@ def make_handler(function: Callable[..., Any], settings: HandlerSettings) -> Han
 def several(what: str, values: Iterable[Any]) -> tuple[Any, ...]:
     """The values as a tuple; TypeError for a single one, which may well be iterable too (a text)."""
     if isinstance(values, str | type) or not isinstance(values, Iterable):
-        raise TypeError(f"{what}: expected several, as in ({values!r},), got {values!r} alone")
+        shown = getattr(values, "__name__", None) or repr(values)
+        raise TypeError(f"{what}: expected several, got {shown} alone: write [{shown}]")
     return tuple(values)
 
 
@@ -156,6 +160,13 @@ def _is_async(function: Callable[..., Any]) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _check_int(what: str, value: object, lowest: int, highest: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what}: expected a whole number, got {value!r}")
+    if not lowest <= value <= highest:
+        raise ValueError(f"{what}: expected {lowest} to {highest}, got {value}")
 
 
 def _check_timeout(what: str, timeout: object) -> None:

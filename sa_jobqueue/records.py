@@ -27,8 +27,6 @@ DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_PAYLOAD_VERSION = 1
 HIGHEST_PRIORITY, LOWEST_PRIORITY = 0, 9
 MOST_ATTEMPTS = LAST_PAYLOAD_VERSION = 2_000_000_000
-#: What the column `id` holds. No job has another id, and no driver could send one.
-SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,15 @@ from sqlalchemy import (
     ColumnElement,
     DateTime,
     Integer,
-    SmallInteger,
-    TableValuedAlias,
     Text,
     TypeDecorator,
     Uuid,
     bindparam,
     cast,
-    column,
     func,
     literal_column,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, INTERVAL
-
-from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -62,19 +57,6 @@ def readable(time: ColumnElement[Any]) -> ColumnElement[Any]:
     """A time of a row within what Python can hold, whatever other SQL wrote there: no driver and no sum fails on it."""
     earliest, latest = (cast(word(text), DateTime(timezone=True)) for text in (_EARLIEST, _LATEST))
     return func.greatest(func.least(time, latest), earliest)
-
-
-def priorities() -> TableValuedAlias:
-    """Every priority, the first first, in the column `priority` of `level`.
-
-    For one branch each with an equality on it: across priorities an index on due times is read with all jobs of the
-    future.
-    """
-    return (
-        func.generate_series(number(HIGHEST_PRIORITY), number(LOWEST_PRIORITY))
-        .table_valued(column("priority", SmallInteger))
-        .render_derived(name="level")
-    )
 
 
 def interval(name: str) -> ColumnElement[Any]:

@@ -109,9 +109,6 @@ TERMINAL: tuple[JobStatus, ...] = tuple(
     status for status in JobStatus if status in TRANSITIONS[Verb.PRUNE].sources
 )
 
-#: Why a job is dead or cancelled, in the queue's own words; a handler's discard and a key that is held have theirs.
-EXHAUSTED_REASON, EXPIRED_REASON, CANCELLED_REASON = "exhausted", "expired", "cancelled"
-
 
 def diagram() -> str:
     """The transitions as Mermaid source, for the documentation."""

@@ -14,6 +14,9 @@ from sa_jobqueue.states import JobStatus
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+#: Ids of jobs end here, the range of bigint.
+LARGEST_ID = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
@@ -112,7 +115,7 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
-    """The numbers of one queue. Ready jobs are `due` or `delayed`; `expired` are running ones whose lease is past.
+    """The numbers of one queue. Ready jobs are `due` or `scheduled`; `expired` are running ones whose lease is past.
 
     `oldest_due` is how long the first due job has waited. `oldest_running` is how long ago the earliest of the running
     jobs fell due: it runs for at most that long, for no column keeps when a run began.
@@ -120,7 +123,7 @@ class QueueStats:
 
     queue: str
     due: int = 0
-    delayed: int = 0
+    scheduled: int = 0
     running: int = 0
     expired: int = 0
     done: int = 0

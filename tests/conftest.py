@@ -1,7 +1,6 @@
 """Where the fixtures live:
 
 support/databases.py   server, template_database, database_url, empty_database_url, engine
-entry/databases.py     application_url: with the tables of an application
 support/leaks.py       after every test: no thread left over
 support/needs.py       @pytest.mark.needs("docker"): parts that a machine may lack
 support/folders.py      short_folder: one whose path fits a socket, and that other users can reach
@@ -19,5 +18,4 @@ pytest_plugins = [
     "tests.support.leaks",
     "tests.support.needs",
     "tests.support.proxy",
-    "tests.entry.databases",  # after those that it imports
 ]

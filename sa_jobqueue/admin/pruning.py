@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from sa_jobqueue import arguments
-from sa_jobqueue.durations import check_delay
-from sa_jobqueue.states import TERMINAL
 from sa_jobqueue.store import pruning
 from sa_jobqueue.store.sessions import connection_of, run_on
 
@@ -14,12 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from datetime import timedelta
 
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
+
     from sa_jobqueue.records import Pruned, PrunePosition
     from sa_jobqueue.states import JobStatus
-    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
 
-#: What one call may delete at most.
-LARGEST_BATCH = 10_000
+    SyncTarget = Session | scoped_session[Any] | Connection
+    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 
 @overload
@@ -56,12 +56,9 @@ def prune(
 
     Commit after each batch, and give the answer's `position` to the next one while there is `more`. Rows that somebody
     has locked are skipped. Jobs that the database refuses to delete (an application's foreign key, a trigger) are
-    counted and stop nobody; savepoints keep them from spoiling the transaction. Raises ValueError for a status that is
-    not terminal, a negative duration, a limit outside 1 to 10,000, and TypeError for any other target. With an async
-    target this is a coroutine.
+    counted and stop nobody. Raises ValueError for a status that is not terminal, a negative duration, a limit outside 1
+    to 10,000, and TypeError for any other target. With an async target this is a coroutine.
     """
-    _check(status, older_than)
-    arguments.limit(limit, LARGEST_BATCH)
     return run_on(
         target,
         lambda sync: pruning.prune(
@@ -85,15 +82,8 @@ def count_prunable(
     target: Any, *, status: JobStatus, older_than: timedelta
 ) -> int | Coroutine[Any, Any, int]:
     """How many jobs of this status finished longer than `older_than` ago. Raises as `prune` does."""
-    _check(status, older_than)
     return run_on(
         target,
         lambda sync: pruning.count_prunable(connection_of(sync), status=status, older_than=older_than),
         caller="count_prunable",
     )
-
-
-def _check(status: JobStatus, older_than: timedelta) -> None:
-    if status not in TERMINAL:
-        raise ValueError(f"status={status!r}: only finished jobs are pruned, so one of {', '.join(TERMINAL)}")
-    check_delay("older_than", older_than)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from sa_jobqueue import arguments
 from sa_jobqueue.states import JobStatus
 from sa_jobqueue.store import inspection
 from sa_jobqueue.store.sessions import connection_of, run_on
@@ -17,10 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
 
-    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
     from sa_jobqueue.views import JobDetails, JobPage, Stats
+
+    SyncTarget = Session | scoped_session[Any] | Connection
+    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 
 @overload
@@ -70,13 +72,13 @@ def list_jobs(
     `due` means ready jobs whose time has come. A call looks at a million jobs at most; ids, a held key, and statuses of few
     jobs are found by an index wherever they lie. A page that has a `before` is not the last, even when it is short.
     Payloads and whole errors are in `get_job`. With an async target this is a coroutine. Raises ValueError for a status
-    that there is not, for `due` with other statuses than ready, and for a limit below 1; TypeError for another target
-    and for what is no list or no number.
+    that there is not, for `due` with other statuses than ready, and for a limit below 1; TypeError for another target.
     """
     for name, value in (("statuses", statuses), ("kinds", kinds), ("queues", queues)):
         if isinstance(value, str):
             raise TypeError(f"list_jobs(): {name}={value!r}: pass a list of names")
-    arguments.limit(limit)
+    if type(limit) is not int or limit < 1:
+        raise ValueError(f"list_jobs(): limit={limit!r}: must be a whole number from 1 on")
     wanted = JobFilter(
         statuses=tuple(map(JobStatus, statuses)),
         kinds=tuple(kinds),
@@ -121,7 +123,7 @@ def stats(target: AsyncTarget, *, exact: bool = False) -> Coroutine[Any, Any, St
 
 
 def stats(target: Any, *, exact: bool = False) -> Stats | Coroutine[Any, Any, Stats]:
-    """The numbers of every queue: due, delayed, running, expired, done, dead, cancelled, and how old the oldest are.
+    """The numbers of every queue: due, scheduled, running, expired, done, dead, cancelled, and how old the oldest are.
 
     Ready and running jobs are counted exactly, through their indexes. Of each finished status 100,000 are counted, and
     `at_least` says of which there are more; `exact` counts them all, which reads all of the history. With an async target

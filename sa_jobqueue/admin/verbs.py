@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import scoped_session
 
     from sa_jobqueue.records import OperatorResult
-    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
 
     Results = list[OperatorResult]
     Later = Coroutine[Any, Any, list[OperatorResult]]
+    SyncTarget = Session | scoped_session[Any] | Connection
+    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 
 @overload

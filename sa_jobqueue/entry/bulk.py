@@ -18,19 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from sqlalchemy import Connection
-    from sqlalchemy.orm import InstanceState, Session
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import InstanceState, Session, scoped_session
 
     from sa_jobqueue.payloads import Ref
     from sa_jobqueue.records import NewJob
-    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
 
 
 @overload
-def enqueue_many(target: SyncTarget, jobs: Iterable[Job]) -> list[Enqueued]: ...
+def enqueue_many(
+    target: Session | scoped_session[Any] | Connection, jobs: Iterable[Job]
+) -> list[Enqueued]: ...
 
 
 @overload
-def enqueue_many(target: AsyncTarget, jobs: Iterable[Job]) -> Coroutine[Any, Any, list[Enqueued]]: ...
+def enqueue_many(
+    target: AsyncSession | async_scoped_session[Any] | AsyncConnection, jobs: Iterable[Job]
+) -> Coroutine[Any, Any, list[Enqueued]]: ...
 
 
 def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine[Any, Any, list[Enqueued]]:

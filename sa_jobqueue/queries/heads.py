@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import BigInteger, bindparam, cast, select, true
+from sqlalchemy import BigInteger, SmallInteger, bindparam, cast, column, func, select, true
 
 from sa_jobqueue.models import jobs
-from sa_jobqueue.sql import moment, priorities, status
+from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from sa_jobqueue.sql import moment, number, status
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ def head(queues: FromClause) -> FromClause:
     One branch for each priority, as in the claim: across priorities all jobs of the future would be read.
     """
     amount = cast(bindparam("amount", type_=BigInteger), BigInteger)
-    level = priorities()
+    level = (
+        func.generate_series(number(HIGHEST_PRIORITY), number(LOWEST_PRIORITY))
+        .table_valued(column("priority", SmallInteger))
+        .render_derived(name="level")
+    )
     due = (
         select(jobs.c.kind)
         .where(

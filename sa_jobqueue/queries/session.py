@@ -27,10 +27,7 @@ def clock() -> Select[Any]:
 
 @cache
 def bounded() -> Executable:
-    """Bounds on what follows in this transaction, as texts such as "60s".
-
-    Parameters: `statement` for each statement, `lock` for each wait for a lock.
-    """
+    """Bounds on what follows in this transaction, as texts such as "60s": `statement` for each statement, `lock` for each wait."""
 
     def setting(name: str, value: str) -> ColumnElement[str]:
         return func.set_config(word(name), cast(bindparam(value, type_=Text), Text), true())

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 @cache
-def ready() -> Executable:
-    """Per queue the due and the delayed jobs and the earliest due time. Exact: reads the whole ready index."""
+def waiting() -> Executable:
+    """Per queue the due and the scheduled jobs and the earliest due time. Exact: reads the whole ready index."""
     schema_in_use()
     due = jobs.c.run_at <= moment()
     return (
         select(
             jobs.c.queue,
             func.count().filter(due).label("due"),
-            func.count().filter(~due).label("delayed"),
+            func.count().filter(~due).label("scheduled"),
             readable(func.coalesce(func.min(jobs.c.run_at).filter(due), moment())).label("first_due"),
         )
         .where(jobs.c.status == status(JobStatus.READY))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
+    SmallInteger,
     Text,
     all_,
     any_,
@@ -21,7 +22,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.queries.heads import head
-from sa_jobqueue.sql import array, moment, priorities, status
+from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from sa_jobqueue.sql import array, moment, number, status
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
@@ -56,7 +58,11 @@ def waiting() -> Executable:
     """
     schema_in_use()
     amount, passed = (cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("amount", "passed"))
-    level = priorities()
+    level = (
+        func.generate_series(number(HIGHEST_PRIORITY), number(LOWEST_PRIORITY))
+        .table_valued(column("priority", SmallInteger))
+        .render_derived(name="level")
+    )
     job = jobs.alias("job")
     # One branch for each priority, as in the claim and for its reasons.
     due = (

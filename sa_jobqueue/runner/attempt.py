@@ -17,8 +17,8 @@ from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner.settle import Finished
-from sa_jobqueue.runner.verdict import verdict
-from sa_jobqueue.states import CANCELLED_REASON, Verb
+from sa_jobqueue.runner.verdict import CANCELLED_REASON, verdict
+from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

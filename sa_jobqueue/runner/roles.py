@@ -24,7 +24,8 @@ from sa_jobqueue.events import (
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
-from sa_jobqueue.states import EXPIRED_REASON, Verb
+from sa_jobqueue.runner.verdict import EXPIRED_REASON
+from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

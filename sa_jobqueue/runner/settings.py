@@ -45,13 +45,12 @@ class QueueSettings:
 class RunnerSettings:
     """Settings of one runner; raises TypeError or ValueError naming the values that can't work.
 
-    `queues` gives each queue its number of handlers at once, or its QueueSettings. `lease` is how long a claimed job
-    stays ours without a renewal; it is renewed every third of it. `poll_interval` is how long an idle runner waits before
-    it looks again. `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of
-    lost runners are looked for. `retention` is how long finished jobs are kept, `prune_interval` how often those past it
-    are deleted. `timeout` is how long a handler may run that names no timeout of its own, None for as long as it likes.
-    `burst` ends the run once no job is due that can be claimed. `name` goes into `leased_by`, events and logs; None makes
-    one of host and process, another for each Runner.
+    `queues` gives each queue its number of handlers at once, or its QueueSettings. `lease` is how long a claimed job stays ours without a
+    renewal; it is renewed every third of it. `poll_interval` is how long an idle runner waits before it looks again.
+    `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of lost runners
+    are looked for. `timeout` is how long a handler may run that names no timeout of its own, None for as long as it
+    likes. `retention` is how long finished jobs are kept, `prune_interval` how often those past it are deleted.
+    `burst` ends the run once no job is due that can be claimed.
     """
 
     queues: Mapping[str, int | QueueSettings] = field(

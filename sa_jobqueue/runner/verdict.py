@@ -18,13 +18,14 @@ from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import decide
 from sa_jobqueue.runner.executors.protocol import Interruption
-from sa_jobqueue.states import CANCELLED_REASON, Verb
+from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
     from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import ClaimedJob
     from sa_jobqueue.retry import Decision
 
+EXPIRED_REASON, CANCELLED_REASON = "expired", "cancelled"
 LOST_ERROR = "the lease was lost before the handler finished"
 SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
 _AT_ONCE = timedelta(0)
@@ -103,8 +104,9 @@ def _interrupted(
             return _failed(job, handler, error, _joined(describe_error(error), own))
         case Interruption.CANCEL_REQUESTED if own is None:
             return Settlement(job.id, job.token, Verb.ABORT, reason=CANCELLED_REASON), None
-        case Interruption.CANCEL_REQUESTED:
-            # A retry of a job that is to be cancelled cancels it, and keeps the error.
+        case (
+            Interruption.CANCEL_REQUESTED
+        ):  # a retry of a job that is to be cancelled cancels it, and keeps the error
             return Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=own), None
         case Interruption.SHUTDOWN:
             text = _joined(SHUTDOWN_ERROR, own)

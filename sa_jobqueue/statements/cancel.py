@@ -10,7 +10,7 @@ from sqlalchemy import case, func, update
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import moment, status, word
 from sa_jobqueue.statements.parts import key_released, named, outcomes
-from sa_jobqueue.states import CANCELLED_REASON, TRANSITIONS, JobStatus, Verb
+from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 
 if TYPE_CHECKING:
     from sqlalchemy import Select
@@ -31,7 +31,7 @@ def cancel() -> Select[tuple[int, str, str | None]]:
         .where(rows.c.status.in_([status(source) for source in TRANSITIONS[Verb.CANCEL].sources]))
         .values(
             status=case((waits, status(JobStatus.CANCELLED)), else_=jobs.c.status),
-            reason=case((waits, word(CANCELLED_REASON)), else_=jobs.c.reason),
+            reason=case((waits, word("cancelled")), else_=jobs.c.reason),
             finished_at=case((waits, moment()), else_=jobs.c.finished_at),
             unique_key=case((waits, key_released()), else_=jobs.c.unique_key),
             cancel_requested_at=case(

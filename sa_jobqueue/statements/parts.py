@@ -18,16 +18,16 @@ from sqlalchemy import (
     null,
     select,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import JSONB
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.sql import array, keys, moment, number, status, word
-from sa_jobqueue.states import CANCELLED_REASON, JobStatus, Verb
+from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import CTE, ColumnElement, FromClause, Select, SelectBase, Update
+    from sqlalchemy import CTE, ColumnElement, FromClause, Select, Update
     from sqlalchemy.types import TypeEngine
 
     Values = dict[str, Any]
@@ -89,19 +89,6 @@ def named(*more: Callable[[FromClause], ColumnElement[Any]]) -> CTE:
     )
 
 
-def still_due(job: FromClause) -> tuple[ColumnElement[bool], ...]:
-    """Whether a row whose id is given is ready and due.
-
-    Ready is said without its name: that would bring the large partial index in, where the ids are few.
-    """
-    return job.c.lease_token.is_(None), job.c.finished_at.is_(None), job.c.run_at <= moment()
-
-
-def among(ids: SelectBase) -> ColumnElement[bool]:
-    """The row's id is one of these, evaluated once and looked up by the primary key: see the traps in `statements`."""
-    return jobs.c.id == any_(func.ARRAY(ids.scalar_subquery(), type_=ARRAY(BigInteger, dimensions=1)))
-
-
 def outcomes(rows: CTE, changes: Update, *more: ColumnElement[Any]) -> Select[Any]:
     """For every row of `named()` its status before, and the one after where `changes` touched it, else NULL."""
     changed = changes.where(jobs.c.id == rows.c.id).returning(jobs.c.id, jobs.c.status).cte("changed")
@@ -158,7 +145,7 @@ def rest(
         "status": choose(
             cancel=status(JobStatus.CANCELLED), die=status(JobStatus.DEAD), ready=status(JobStatus.READY)
         ),
-        "reason": choose(cancel=word(CANCELLED_REASON), die=reason, ready=null()),
+        "reason": choose(cancel=word("cancelled"), die=reason, ready=null()),
         "finished_at": choose(cancel=moment(), die=moment(), ready=null()),
         "unique_key": choose(cancel=key_released(), die=key_released(), ready=jobs.c.unique_key),
     }

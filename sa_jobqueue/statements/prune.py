@@ -11,10 +11,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Integer, Text, any_, bindparam, case, cast, delete, func, select, true
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import instant, interval, keys, moment, readable, status, word
-from sa_jobqueue.statements.parts import among
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable, SelectBase
@@ -62,7 +62,10 @@ def prune_listed(of: JobStatus) -> Executable:
 def _delete(ids: SelectBase) -> Executable:
     return (
         delete(jobs)
-        .where(among(ids), _patience())
+        .where(
+            jobs.c.id == any_(func.ARRAY(ids.scalar_subquery(), type_=ARRAY(BigInteger, dimensions=1))),
+            _patience(),
+        )
         .returning(jobs.c.id, readable(jobs.c.finished_at).label("finished_at"))
     )
 

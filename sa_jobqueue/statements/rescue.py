@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import INTERVAL
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.sql import interval, moment, word
 from sa_jobqueue.statements.parts import exhausted, failure, held, rest
-from sa_jobqueue.states import EXHAUSTED_REASON, Verb
+from sa_jobqueue.states import Verb
 
 if TYPE_CHECKING:
     from sqlalchemy import Update
@@ -31,7 +31,7 @@ def rescue() -> Update:
         update(jobs)
         .where(jobs.c.id == mine.c.id)
         .values(
-            **rest(dead_when=exhausted(), ready_at=moment() + mine.c.delay, reason=word(EXHAUSTED_REASON)),
+            **rest(dead_when=exhausted(), ready_at=moment() + mine.c.delay, reason=word("exhausted")),
             **failure(lost + word(" was lost (lease expired)"), Verb.RESCUE),
         )
         .returning(mine.c.position, jobs.c.status)

@@ -26,7 +26,7 @@ from sa_jobqueue.statements.parts import (
     requested,
     rest,
 )
-from sa_jobqueue.states import CANCELLED_REASON, EXHAUSTED_REASON, JobStatus, Verb
+from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +85,7 @@ def retry() -> Update:
     return _settle(
         mine,
         {
-            **rest(dead_when=exhausted(), ready_at=_later(mine.c.delay), reason=word(EXHAUSTED_REASON)),
+            **rest(dead_when=exhausted(), ready_at=_later(mine.c.delay), reason=word("exhausted")),
             **failure(mine.c.error_text, Verb.RETRY),
         },
     )
@@ -130,7 +130,7 @@ def discard() -> Update:
         {
             **lease_ended(),
             "status": case((asked, status(JobStatus.CANCELLED)), else_=status(JobStatus.DEAD)),
-            "reason": case((asked, word(CANCELLED_REASON)), else_=reason),
+            "reason": case((asked, word("cancelled")), else_=reason),
             "finished_at": moment(),
             "unique_key": key_released(),
             **failure(mine.c.error_text, Verb.DISCARD),
@@ -148,7 +148,7 @@ def abort() -> Update:
         {
             **lease_ended(),
             "status": status(JobStatus.CANCELLED),
-            "reason": func.coalesce(cut(mine.c.reason_text), word(CANCELLED_REASON)),
+            "reason": func.coalesce(cut(mine.c.reason_text), word("cancelled")),
             "finished_at": moment(),
             "unique_key": key_released(),
         },
@@ -196,7 +196,7 @@ def _release_claim(*guards: Callable[[FromClause], ColumnElement[bool]]) -> Upda
         .values(
             settled_token=jobs.c.lease_token,
             returned=returned,
-            **rest(dead_when=exhausted(returned), ready_at=None, reason=word(EXHAUSTED_REASON)),
+            **rest(dead_when=exhausted(returned), ready_at=None, reason=word("exhausted")),
         )
         .returning(jobs.c.id, jobs.c.status)
     )

@@ -1,4 +1,4 @@
-"""A connection of the caller's, as the store uses it.
+"""A connection of the caller's, and what the store asks of any connection.
 
 Nothing is committed or rolled back here: every statement stands in a savepoint of its own, so that one that the
 database refuses leaves the caller's transaction as it was. Nothing here knows jobs.
@@ -6,7 +6,7 @@ database refuses leaves the caller's transaction as it was. Nothing here knows j
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
@@ -16,6 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection, Executable
+
+
+class StoreConnection(Protocol):
+    """Where the store's statements go: a connection of its own, or one of the caller's."""
+
+    def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """Run one statement and give all its rows. Errors of the driver pass through, without the values of rows."""
+        ...
+
+    def reset(self) -> None:
+        """Forget a connection that may be broken."""
+
+    def close(self) -> None:
+        """Let the connection go."""
 
 
 class CallersConnection:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from sa_jobqueue.store.connection import StoreConnection
+    from sa_jobqueue.store.callers_connection import StoreConnection
     from sa_jobqueue.store.refusals import Refusals
 
 #: How many rows that can't be claimed may stand at the head of a queue before they hold up what is behind them.

@@ -8,13 +8,11 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.failures import hide_values
-from sa_jobqueue.models import jobs
+from sa_jobqueue.models import SCHEMA_VERSION, jobs, schema_in_use
 from sa_jobqueue.queries.keys import holders_of_keys
 from sa_jobqueue.records import Inserted
 from sa_jobqueue.statements.insert import insert_jobs as insert_statement
 from sa_jobqueue.statements.insert import insert_parameters
-from sa_jobqueue.store.schema import cure, place
-from sa_jobqueue.store.trouble import sqlstate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,10 +57,7 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
     except DBAPIError as error:
         hide_values(error)  # payloads, and error texts end up in logs
         if _lacks_table(error):
-            # A part of its text, which a note is not.
-            error.add_detail(
-                f"the table of the job queue is missing {place()}, or older than this release: {cure()}"
-            )
+            error.add_detail(_advice())  # a part of its text, which a note is not
         raise
     for position in repeated:
         holder = answers[first[new_jobs[position].unique_key or ""]]
@@ -142,4 +137,18 @@ def _chunks(new_jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[i
 
 def _lacks_table(error: DBAPIError) -> bool:
     """The table, or a column of it, isn't there; a trigger of the application may miss one of its own."""
-    return sqlstate_of(error) in (_UNDEFINED_TABLE, _UNDEFINED_COLUMN) and jobs.name in str(error.orig)
+    # psycopg and asyncpg call it sqlstate, psycopg2 pgcode.
+    sqlstate = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return sqlstate in (_UNDEFINED_TABLE, _UNDEFINED_COLUMN) and jobs.name in str(error.orig)
+
+
+def _advice() -> str:
+    schema = schema_in_use()
+    place, argument = (
+        ("on the search_path", "") if schema is None else (f"in schema {schema!r}", f", {schema=}")
+    )
+    return (
+        f"the table of the job queue is missing {place}, or older than this release: put "
+        f"op.migrate_jobqueue(0, {SCHEMA_VERSION}{argument}) into a revision of your Alembic history, unless it is there "
+        "already, and run: alembic upgrade head"
+    )

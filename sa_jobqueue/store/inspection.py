@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.queries import listing, stats
 from sa_jobqueue.queries.detail import detail
-from sa_jobqueue.records import LARGEST_ID
+from sa_jobqueue.queries.session import clock
 from sa_jobqueue.states import TERMINAL, JobStatus
-from sa_jobqueue.store import bounds
-from sa_jobqueue.views import JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
+from sa_jobqueue.views import LARGEST_ID, JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,11 +74,11 @@ def read_stats(connection: Connection, *, most: int | None = COUNTED) -> Stats:
     Ready and running jobs are counted exactly, through their indexes; of each finished status at most `most`, so that
     the history of millions costs little. None counts them all.
     """
-    now = bounds.now(connection)
+    now = connection.execute(clock()).scalar_one()
     numbers: dict[str, dict[str, Any]] = {}
-    for row in connection.execute(stats.ready()):
+    for row in connection.execute(stats.waiting()):
         queue = numbers.setdefault(row.queue, {})
-        queue.update(due=row.due, delayed=row.delayed)
+        queue.update(due=row.due, scheduled=row.scheduled)
         if row.due:
             queue["oldest_due"] = max(now - row.first_due, now - now)
     for row in connection.execute(stats.running()):

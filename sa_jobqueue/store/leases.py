@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.records import Pruned, PrunePosition, Settled, Settlement
     from sa_jobqueue.states import JobStatus
-    from sa_jobqueue.store.connection import StoreConnection
+    from sa_jobqueue.store.callers_connection import StoreConnection
     from sa_jobqueue.store.refusals import Report
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import IntegrityError
 
 from sa_jobqueue.models import jobs
-from sa_jobqueue.records import LARGEST_ID, SMALLEST_ID, OperatorResult
+from sa_jobqueue.records import OperatorResult
 from sa_jobqueue.statements import cancel as cancel_statement
 from sa_jobqueue.statements import redrive as redrive_statement
 from sa_jobqueue.statements import reschedule as reschedule_statement
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Executable, Row
 
+#: What the column holds. No job has another id, and no driver could send one.
+_FIRST_ID, _LAST_ID = -(2**63), 2**63 - 1
 #: A key can change hands between our attempt and the read of its holder; then the attempt is worth repeating.
 _ATTEMPTS = 5
 _KEY_INDEX = next(str(index.name) for index in jobs.indexes if index.unique)
@@ -132,7 +134,7 @@ def _redrive_alone(connection: Connection, job_id: int) -> OperatorResult:
 def _rows(
     connection: Connection, statement: Executable, ids: Sequence[int], **given: Any
 ) -> dict[int, Row[Any]]:
-    known = [job_id for job_id in ids if SMALLEST_ID <= job_id <= LARGEST_ID]
+    known = [job_id for job_id in ids if _FIRST_ID <= job_id <= _LAST_ID]
     if not known:
         return {}
     return {row.id: row for row in connection.execute(statement, {"ids": known, **given})}

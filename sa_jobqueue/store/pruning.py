@@ -8,10 +8,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.durations import check_delay
 from sa_jobqueue.queries import prunable
-from sa_jobqueue.records import SMALLEST_ID, Pruned, PrunePosition
+from sa_jobqueue.records import Pruned, PrunePosition
 from sa_jobqueue.statements.prune import prune as prune_statement
 from sa_jobqueue.statements.prune import prune_listed
+from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.trouble import because_of_a_row, fault_of, passes_by_itself
@@ -21,15 +23,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Executable
 
-    from sa_jobqueue.states import JobStatus
-
     #: Sends one statement that stands or falls by itself, and gives its rows.
     Rows = Callable[[Executable, Mapping[str, Any]], Sequence[Any]]
 
+#: What one statement may delete at most.
+LARGEST_BATCH = 10_000
 #: How long a runner's batch waits for a lock on what hangs on a job by a foreign key.
 PATIENCE = timedelta(milliseconds=500)
 #: After so many pieces of a batch that met a lock or another trouble that passes, the rest is left for another time.
 MOST_WAITS = 5
+_LOWEST_ID = -(2**63)
 
 
 def prune(
@@ -37,16 +40,27 @@ def prune(
     *,
     status: JobStatus,
     older_than: timedelta,
-    limit: int,
-    position: PrunePosition | None,
+    limit: int = 500,
+    position: PrunePosition | None = None,
 ) -> Pruned:
-    """One batch from `position` on, in the caller's transaction; locks are waited for as that transaction says."""
+    """Delete one batch of jobs of one terminal status that finished longer than `older_than` ago, the oldest first.
+
+    In the caller's transaction: commit after each batch, and give the answer's `position` to the next one while there
+    is `more`. Rows that somebody has locked are skipped. Jobs that the database refuses to delete (an application's foreign
+    key, a trigger) are counted and stop nobody; savepoints keep them from spoiling the transaction.
+    Raises ValueError for a status that is not terminal, a negative duration, a limit outside 1 to 10,000.
+    """
+    _check(status, older_than)
+    if type(limit) is not int or not 1 <= limit <= LARGEST_BATCH:
+        raise ValueError(f"limit={limit!r}: must be a whole number from 1 to {LARGEST_BATCH}")
+
     rows = CallersConnection(connection).rows
     return prune_batch(rows, status=status, age=older_than, limit=limit, position=position)
 
 
 def count_prunable(connection: Connection, *, status: JobStatus, older_than: timedelta) -> int:
-    """How many jobs of this status finished longer than `older_than` ago."""
+    """How many jobs of this status finished longer than `older_than` ago. Raises ValueError as `prune` does."""
+    _check(status, older_than)
     count: int = connection.execute(prunable.count(status), {"age": older_than}).scalar_one()
     return count
 
@@ -84,7 +98,7 @@ def prune_batch(
     parameters = {
         "age": age,
         "since": since,
-        "behind": SMALLEST_ID if behind is None else behind,
+        "behind": _LOWEST_ID if behind is None else behind,
         "amount": limit,
     }
     page = rows(prunable.page(status), parameters)
@@ -122,3 +136,9 @@ def _delete_listed(
         # Some of them, wherever they stood, were refused alone, and none of those was not: taken for all.
         return 0, [error] * len(ids)
     return len(written.landed), [error for error in written.refused.values() if not passes_by_itself(error)]
+
+
+def _check(status: JobStatus, older_than: timedelta) -> None:
+    if status not in TERMINAL:
+        raise ValueError(f"status={status!r}: only finished jobs are pruned, so one of {', '.join(TERMINAL)}")
+    check_delay("older_than", older_than)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from sa_jobqueue.store.connection import StoreConnection
+    from sa_jobqueue.store.callers_connection import StoreConnection
 
     Key = tuple[int, UUID]
 

@@ -12,13 +12,6 @@ from sa_jobqueue.models import Job
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import scoped_session
-
-    #: What callers may hand over: it is done at once for the first, as a coroutine for the second.
-    SyncTarget = Session | scoped_session[Any] | Connection
-    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
-
 AnswerT = TypeVar("AnswerT")
 
 
@@ -48,6 +41,11 @@ def run_on(
             f"{caller}(): expected a Session, Connection, AsyncSession or AsyncConnection first, got "
             f"{type(target).__qualname__}"
         )
+
     # AsyncSession and AsyncConnection, which need greenlet and so are not imported here.
-    answer: Coroutine[Any, Any, AnswerT] = target.run_sync(work)
-    return answer
+    async def answer() -> AnswerT:
+        answered: AnswerT = await target.run_sync(work)
+        return answered
+
+    answer.__qualname__ = caller  # Python's warning of a forgotten await tells it
+    return answer()

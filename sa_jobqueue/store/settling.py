@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sa_jobqueue.records import Settlement
-    from sa_jobqueue.store.connection import StoreConnection
+    from sa_jobqueue.store.callers_connection import StoreConnection
 
 _LONGEST_REDUCED_DELAY = timedelta(days=1)
 

@@ -15,17 +15,11 @@ _FOR_EVERYBODY = ("53", "25006")
 _PASSING = ("40", "55", "57")
 
 
-def sqlstate_of(error: Exception) -> str | None:
-    """The server's code, None where it said none. The drivers' attribute is `sqlstate`, psycopg2's `pgcode`."""
-    cause = getattr(error, "orig", None)
-    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-
-
 def refused(error: Exception) -> bool:
     """The server itself turned the statement down: it is up and reachable, and nothing has landed."""
     if not isinstance(error, DBAPIError) or error.connection_invalidated:
         return False
-    sqlstate = sqlstate_of(error)
+    sqlstate = _sqlstate(error)
     return sqlstate is not None and not sqlstate.startswith(_ENDING)
 
 
@@ -36,9 +30,10 @@ def because_of_a_row(error: Exception) -> bool:
     those that say that nobody could write now.
     """
     if not isinstance(error, DBAPIError):
-        # A lone surrogate, a duration beyond all range.
-        return isinstance(error, UnicodeError | OverflowError)
-    sqlstate = sqlstate_of(error)
+        return isinstance(
+            error, (UnicodeError, OverflowError)
+        )  # a lone surrogate, a duration beyond all range
+    sqlstate = _sqlstate(error)
     if sqlstate is None:
         return isinstance(error, DataError)  # the driver's own, for a NUL for example
     return refused(error) and not sqlstate.startswith(_FOR_EVERYBODY)
@@ -46,13 +41,13 @@ def because_of_a_row(error: Exception) -> bool:
 
 def passes_by_itself(error: Exception) -> bool:
     """The same row may well pass later: what was refused was not what it holds."""
-    return (sqlstate_of(error) or "").startswith(_PASSING)
+    return (_sqlstate(error) or "").startswith(_PASSING)
 
 
 def fault_of(error: Exception) -> str:
     """An error for events and rows: its type, SQLSTATE and constraint. Never its text, which may quote a payload."""
     cause = getattr(error, "orig", None) or error
-    sqlstate, constraint = sqlstate_of(error), getattr(getattr(cause, "diag", None), "constraint_name", None)
+    sqlstate, constraint = _sqlstate(error), getattr(getattr(cause, "diag", None), "constraint_name", None)
     return "".join(
         (
             type(cause).__name__,
@@ -71,5 +66,9 @@ def nothing_landed(error: Exception) -> bool:
         isinstance(error, DBAPIError)
         and error.statement is None
         and not error.connection_invalidated
-        and sqlstate_of(error) is None
+        and _sqlstate(error) is None
     )
+
+
+def _sqlstate(error: Exception) -> str | None:
+    return getattr(getattr(error, "orig", None), "sqlstate", None)

@@ -12,7 +12,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.outcomes import Settle
 from sa_jobqueue.runner.verdict import unfinished, verdict
-from sa_jobqueue.states import CANCELLED_REASON, EXHAUSTED_REASON, JobStatus, Verb
+from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sa_jobqueue.context import JobContext
     from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import ClaimedJob, Settlement
+
+EXHAUSTED_REASON, CANCELLED_REASON = "exhausted", "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from sa_jobqueue import arguments
 from sa_jobqueue.handlers import several
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.store.sessions import run_on
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
 
-    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
     from sa_jobqueue.testing._drained import Drained
 
 #: So many runs are no accident: above it a drain is taken for endless.
@@ -30,24 +29,24 @@ _ADVICE = (
 
 @overload
 def drain(
-    target: SyncTarget,
+    target: Session | scoped_session[Any] | Connection,
     registry: Registry,
     *,
     queues: Iterable[str] | None = None,
     limit: int = DEFAULT_LIMIT,
-    with_delayed: bool = False,
+    with_scheduled: bool = False,
     raise_errors: bool = True,
 ) -> Drained: ...
 
 
 @overload
 def drain(
-    target: AsyncTarget,
+    target: AsyncSession | async_scoped_session[Any] | AsyncConnection,
     registry: Registry,
     *,
     queues: Iterable[str] | None = None,
     limit: int = DEFAULT_LIMIT,
-    with_delayed: bool = False,
+    with_scheduled: bool = False,
     raise_errors: bool = True,
 ) -> Coroutine[Any, Any, Drained]: ...
 
@@ -58,7 +57,7 @@ def drain(
     *,
     queues: Iterable[str] | None = None,
     limit: int = DEFAULT_LIMIT,
-    with_delayed: bool = False,
+    with_scheduled: bool = False,
     raise_errors: bool = True,
 ) -> Drained | Coroutine[Any, Any, Drained]:
     """Run all due jobs of the registry's kinds now, one after the other, until none is due.
@@ -77,23 +76,23 @@ def drain(
     A handler that raises fails the test: its job is settled as a runner would (a retry, or dead), then the error goes
     on to the caller. With `raise_errors=False` it is counted, and kept in `runs`.
 
-    With `with_delayed`, jobs of the future run as well when nothing else is due, in the order of their due times, as
+    With `with_scheduled`, jobs of the future run as well when nothing else is due, in the order of their due times, as
     if each had come: retries with their backoff, snoozes, delays. `ctx.run_at` is the job's own due time then; the row
     shows when it was brought forward.
 
     Raises DrainError after `limit` runs when jobs are still due (a handler that enqueues itself, or snoozes for ever),
-    when a handler has rolled back or broken the transaction, and at its end when the database refuses to let a due job be
-    claimed (somebody's trigger); RuntimeError for an async handler where a loop is
+    and when a handler has rolled back or broken the transaction; RuntimeError for an async handler where a loop is
     running and nothing is awaited; TypeError or ValueError for arguments that can't work.
     """
     if not isinstance(registry, Registry):
         raise TypeError(f"drain(): expected a Registry second, got {type(registry).__qualname__}")
-    arguments.limit(limit)
+    if limit < 1:
+        raise ValueError(f"drain(): limit: expected a whole number from 1, got {limit!r}")
     chosen = None if queues is None else list(several("drain(): queues", queues))
 
     def work(given: Session | Connection) -> Drained:
         with EventLoop(_ADVICE) as loop:
-            draining = Draining(given, registry, chosen, loop=loop, with_delayed=with_delayed)
+            draining = Draining(given, registry, chosen, loop=loop, with_scheduled=with_scheduled)
             return draining.run(limit=limit, raise_errors=raise_errors)
 
     return run_on(target, work, caller="drain")

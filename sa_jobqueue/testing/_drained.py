@@ -28,7 +28,7 @@ class Drained:
 
 
 class DrainError(JobQueueError):
-    """A drain that can't go on: it has no end, a handler took its transaction away, or nobody can claim what is due.
+    """A drain that can't go on: it has no end, or a handler took its transaction away.
 
     `drained` is what was done before.
     """

@@ -18,12 +18,12 @@ from sa_jobqueue.context import context_of
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.queries.due import due_queues
 from sa_jobqueue.records import Landing, Settlement
+from sa_jobqueue.runner.verdict import EXPIRED_REASON
 from sa_jobqueue.statements.bring_forward import bring_forward
-from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
+from sa_jobqueue.states import JobStatus, Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.sessions import connection_of
-from sa_jobqueue.store.trouble import sqlstate_of
 from sa_jobqueue.testing._attempts import Attempted, EventLoop, Performed, attempt
 from sa_jobqueue.testing._drained import Drained, DrainError
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 #: Nobody renews it, and a debugger may stop the handler for long.
 _LEASE = timedelta(days=1)
 _NAME = "drain"
-_ABORTED = "25P02"
 _RECIPE = (
     "bind the sessions of handlers to the test's connection with join_transaction_mode='create_savepoint', and don't "
     "let them be the session that is drained (see the example of sa_jobqueue.testing)"
@@ -53,18 +52,16 @@ class Draining:
         queues: list[str] | None,
         *,
         loop: EventLoop,
-        with_delayed: bool,
+        with_scheduled: bool,
     ) -> None:
         self._target = target
         self._registry = registry
         self._wanted = {"kinds": list(registry.kinds), "queues": queues}
         self._loop = loop
-        self._with_delayed = with_delayed
+        self._with_scheduled = with_scheduled
         self._runs: list[Performed] = []
         #: Due times of jobs that were brought forward, and whether they would have expired by then.
         self._brought: dict[int, tuple[datetime, bool]] = {}
-        #: Jobs that are due and that nobody can claim, with the database's reason.
-        self._refused: dict[int, str] = {}
         #: How far the drain has gone into the future.
         self._ahead = timedelta(0)
 
@@ -83,11 +80,7 @@ class Draining:
 
     def _store(self) -> Store:
         # Asked for each time: a session that a handler has committed has another connection, or another savepoint.
-        return Store(connection_of(self._target), name=_NAME, on_refused=self._note_refusal)
-
-    def _note_refusal(self, job_id: int, verb: Verb, fault: str) -> None:
-        if verb is Verb.CLAIM:
-            self._refused[job_id] = fault
+        return Store(connection_of(self._target), name=_NAME)
 
     def _rows(self, statement: Any) -> Any:
         return CallersConnection(connection_of(self._target)).rows(statement, self._wanted)
@@ -104,11 +97,8 @@ class Draining:
                     token=uuid4(), quotas={queue: 1}, kinds=self._registry.kinds, lease=_LEASE
                 )
                 if claimed:
-                    self._refused.pop(claimed[0].id, None)
                     return self._as_of_its_time(claimed[0])
-            if not self._with_delayed or not self._travel():
-                if self._refused:
-                    raise self._unclaimable()
+            if not self._with_scheduled or not self._travel():
                 return None
 
     def _travel(self) -> bool:
@@ -157,7 +147,7 @@ class Draining:
         try:
             (settled,) = self._store().settle([settlement])
         except DBAPIError as error:
-            if sqlstate_of(error) != _ABORTED:
+            if getattr(error.orig, "sqlstate", None) != "25P02":
                 raise
             raise DrainError(
                 f"{_named(job)}: its handler has left the test's transaction aborted, after a statement that failed "
@@ -179,15 +169,6 @@ class Draining:
         return DrainError(
             f"drain(): {limit} runs, and jobs are still due. Most of them were: {ends}. A handler that enqueues "
             "itself or snoozes for ever has no end; for a test that needs more runs pass limit=...",
-            self._drained(),
-        )
-
-    def _unclaimable(self) -> DrainError:
-        job_id, fault = next(iter(self._refused.items()))
-        more = f", and of {len(self._refused) - 1} more" if len(self._refused) > 1 else ""
-        return DrainError(
-            f"drain(): the database refuses the claim of job {job_id}{more}: {fault}. All other due jobs have run; see to "
-            "triggers and constraints of your own on the job table",
             self._drained(),
         )
 

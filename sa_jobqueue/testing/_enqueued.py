@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import scoped_session
 
     from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import HandlerCall
-    from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
     from sa_jobqueue.testing._filters import Wanted
 
+    SyncTarget = Session | scoped_session[Any] | Connection
+    AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
     Kind = str | Handler[..., ..., Any] | HandlerCall | None
 
 #: A failure shows the nearest of so many jobs, and so many of them.
@@ -223,13 +226,18 @@ def _judged(target: Any, look: _Expected | _Refused, caller: str) -> Any:
     __tracebackhide__ = True
     answer = run_on(target, look, caller=caller)
     if inspect.iscoroutine(answer):
-        return _judged_later(answer)
+        answer.close()  # asked again when it is awaited: a forgotten await is one warning, not two
+        return _judged_later(target, look, caller)
     return _raised(answer)
 
 
-async def _judged_later(answer: Coroutine[Any, Any, Any]) -> Any:
-    __tracebackhide__ = True
-    return _raised(await answer)
+def _judged_later(target: Any, look: _Expected | _Refused, caller: str) -> Coroutine[Any, Any, Any]:
+    async def judged() -> Any:
+        __tracebackhide__ = True
+        return _raised(await run_on(target, look, caller=caller))
+
+    judged.__qualname__ = caller  # Python's warning of a forgotten await tells it
+    return judged()
 
 
 def _raised(answer: Any) -> Any:

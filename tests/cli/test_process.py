@@ -14,7 +14,7 @@ from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.models import jobs
 from tests.cli.conftest import process, rows
 from tests.support.jobs import add_job
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 COMMANDS = [
     ("jobs", "list"),
@@ -27,7 +27,7 @@ COMMANDS = [
 
 def finished(*arguments: str, url: str) -> tuple[int, str, str]:
     with process(*arguments, url=url) as running:
-        out, err = running.communicate(timeout=PATIENCE)
+        out, err = running.communicate(timeout=60)
     return running.returncode, out, err
 
 
@@ -91,7 +91,7 @@ def test_a_reader_that_has_seen_enough(engine: Engine, database_url: str) -> Non
         assert running.stdout.readline().startswith('{"id": 2000')
         running.stdout.close()
         complaint = running.stderr.read()
-        running.wait(timeout=PATIENCE)
+        running.wait(timeout=60)
     assert complaint == ""
 
 
@@ -99,7 +99,7 @@ def test_a_closed_standard_output(engine: Engine, database_url: str) -> None:
     """Started without any standard output, the command still ends in order."""
     add_job(engine)
     with process("jobs", "list", url=database_url, preexec_fn=lambda: os.close(1)) as running:
-        _, err = running.communicate(timeout=PATIENCE)
+        _, err = running.communicate(timeout=60)
     assert "Traceback" not in err
 
 
@@ -115,9 +115,11 @@ def test_an_interruption_on_the_way(engine: Engine, database_url: str) -> None:
         holder.execute(select(jobs.c.id).where(jobs.c.id == 2).with_for_update())
         with process("jobs", "cancel", "--all", "--yes", url=database_url) as running:
             with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as watcher:
-                wait_until(lambda: watcher.execute(waiting).scalar_one(), what="the command waits")
+                wait_until(
+                    lambda: watcher.execute(waiting).scalar_one(), timeout=60, what="the command waits"
+                )
             running.send_signal(signal.SIGINT)
-            out, err = running.communicate(timeout=PATIENCE)
+            out, err = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "Traceback" not in err
     assert "left: 3;" in err

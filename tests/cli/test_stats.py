@@ -32,7 +32,7 @@ def test_the_table(command: Command) -> None:
     assert result.exit_code == 0
     head, ai, mail, total = result.stdout.splitlines()
     assert head.split() == [
-        *("QUEUE", "DUE", "OLDEST", "DUE", "DELAYED", "RUNNING", "LONGEST", "DEAD", "DONE"),
+        *("QUEUE", "DUE", "OLDEST", "DUE", "SCHEDULED", "RUNNING", "LONGEST", "DEAD", "DONE"),
         *("CANCELLED", "EXPIRED"),
     ]
     assert ai.split()[:5] == ["ai", "1", "2h", "1", "1"]
@@ -57,7 +57,7 @@ def test_json(command: Command) -> None:
     numbers = json.loads(command("stats", "--json").stdout)
     assert {*numbers} == {"now", "queues", "total", "at_least"}
     ai, mail = numbers["queues"]
-    assert (ai["queue"], ai["due"], ai["delayed"], ai["expired"]) == ("ai", 1, 1, 1)
+    assert (ai["queue"], ai["due"], ai["scheduled"], ai["expired"]) == ("ai", 1, 1, 1)
     assert 7200 <= ai["oldest_due"] < 7300
     assert (mail["oldest_due"], mail["done"], numbers["total"]["done"]) == (None, 2, 2)
     assert numbers["at_least"] == []
@@ -66,7 +66,7 @@ def test_json(command: Command) -> None:
 @pytest.mark.usefixtures("filled")
 def test_a_long_history_is_not_counted_to_its_end(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """A number that is a lower bound says so, and --exact counts on."""
-    monkeypatch.setattr("sa_jobqueue.store.inspection.COUNTED", 2)
+    monkeypatch.setattr("sa_jobqueue.cli.stats.COUNTED", 2)
     assert command("stats").stdout.splitlines()[2].split()[-3] == "2+"
     assert command("stats", "--exact").stdout.splitlines()[2].split()[-3] == "2"
     assert json.loads(command("stats", "--json").stdout)["at_least"] == ["done"]

@@ -12,6 +12,8 @@ from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from tests.entry.application import Base
+
 Answer = TypeVar("Answer")
 
 
@@ -68,14 +70,9 @@ class Client:
 
 
 @pytest.fixture
-def database_url(application_url: str) -> str:
-    """Every database here also has the application's tables."""
-    return application_url
-
-
-@pytest.fixture
 def application(engine: Engine) -> Engine:
-    """The engine of a database that also has the application's tables."""
+    """The engine of a fresh database that also has the application's tables."""
+    Base.metadata.create_all(engine)
     return engine
 
 

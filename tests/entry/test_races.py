@@ -17,7 +17,6 @@ from sa_jobqueue.records import NewJob
 from sa_jobqueue.store import inserts
 from tests.entry.application import Document
 from tests.entry.counting import backend, rows, wait_until_blocked
-from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ class Second:
         self._started = threading.Event()
         self._backend = 0
         self.outcome: Future[Enqueued | None] = pool.submit(self._run)
-        assert self._started.wait(PATIENCE)
+        assert self._started.wait(10)
 
     def wait_until_blocked(self) -> None:
         wait_until_blocked(self._engine, self._backend)
@@ -70,7 +69,7 @@ def test_the_second_waits_and_learns_of_the_first_that_commits(
     second.wait_until_blocked()
     session.commit()
     assert job.enqueued
-    assert second.outcome.result(PATIENCE) == Enqueued(job.enqueued.id, "existing")
+    assert second.outcome.result(10) == Enqueued(job.enqueued.id, "existing")
     assert rows(application, "kind") == ["first"]
     assert documents(application) == ["second"]
 
@@ -83,7 +82,7 @@ def test_the_second_creates_the_job_when_the_first_rolls_back(
     second = Second(application, pool)
     second.wait_until_blocked()
     session.rollback()
-    outcome = second.outcome.result(PATIENCE)
+    outcome = second.outcome.result(10)
     assert outcome
     assert outcome.created
     assert rows(application, "id", "kind") == [(outcome.id, "second")]
@@ -95,7 +94,7 @@ def test_five_at_once_of_which_four_roll_back(application: Engine, pool: ThreadP
 
     def run(number: int) -> Enqueued | None:
         with Session(application) as session:
-            barrier.wait(PATIENCE)
+            barrier.wait(10)
             session.add(job := enqueue(f"{number}", idempotency_key="x"))
             session.flush()
             if number != 3:
@@ -105,7 +104,7 @@ def test_five_at_once_of_which_four_roll_back(application: Engine, pool: ThreadP
             return job.enqueued
 
     outcomes = [pool.submit(run, number) for number in range(5)]
-    told = [outcome.result(PATIENCE) for outcome in outcomes]
+    told = [outcome.result(20) for outcome in outcomes]
     assert rows(application, "kind") == ["3"]
     assert told[3]
     assert told[3].created
@@ -124,7 +123,7 @@ def test_many_transactions_over_the_same_keys(application: Engine, pool: ThreadP
                 told += [(key, job.enqueued.id) for key, job in zip(keys, new, strict=True) if job.enqueued]
         return told
 
-    told = [pair for work in [pool.submit(run, seed) for seed in range(6)] for pair in work.result(PATIENCE)]
+    told = [pair for work in [pool.submit(run, seed) for seed in range(6)] for pair in work.result(60)]
     stored = dict(rows(application, "unique_key", "id"))
     assert len(stored) == 20
     assert len(told) == 6 * 15 * 5
@@ -148,11 +147,11 @@ def test_two_flushes_with_keys_in_opposite_order_do_not_deadlock(
             session.commit()
 
     work = pool.submit(other)
-    assert ready.wait(PATIENCE)
+    assert ready.wait(10)
     wait_until_blocked(application, pids[0])
     session.add(enqueue("first", idempotency_key="b"))
     session.commit()
-    work.result(PATIENCE)
+    work.result(10)
     assert rows(application, "kind", "unique_key") == [("first", "a"), ("first", "b")]
 
 
@@ -168,15 +167,13 @@ def test_repeatable_read(
     if commit:
         session.commit()
         with pytest.raises(OperationalError) as caught:
-            second.outcome.result(PATIENCE)
+            second.outcome.result(10)
         assert getattr(caught.value.orig, "sqlstate", None) == "40001"
         assert documents(application) == []
-        assert Second(strict, pool).outcome.result(PATIENCE) == Enqueued(
-            rows(application, "id")[0], "existing"
-        )
+        assert Second(strict, pool).outcome.result(10) == Enqueued(rows(application, "id")[0], "existing")
     else:
         session.rollback()
-        assert second.outcome.result(PATIENCE)
+        assert second.outcome.result(10)
         assert rows(application, "kind") == ["second"]
 
 
@@ -259,7 +256,7 @@ def test_several_flushes_in_opposite_order_can_deadlock(application: Engine, ses
                     own.add(enqueue("k", idempotency_key=key))
                     own.flush()
                     if key == keys[0]:
-                        both_hold.wait(PATIENCE)
+                        both_hold.wait(10)
                 own.commit()
                 outcome.append("committed")
             except DBAPIError as error:
@@ -269,7 +266,7 @@ def test_several_flushes_in_opposite_order_can_deadlock(application: Engine, ses
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(20)
     assert sorted(outcome) == ["DeadlockDetected", "committed"]
     assert sorted(rows(application, "unique_key")) == ["a", "b"]
 
@@ -292,8 +289,8 @@ def test_a_second_bulk_call_waits_as_well(
             )
 
     work = pool.submit(other)
-    assert ready.wait(PATIENCE)
+    assert ready.wait(10)
     wait_until_blocked(application, pids[0])
     session.commit()
-    assert [enqueued.outcome for enqueued in work.result(PATIENCE)] == ["created", "existing", "created"]
+    assert [enqueued.outcome for enqueued in work.result(10)] == ["created", "existing", "created"]
     engine.dispose()

@@ -176,7 +176,7 @@ def test_even_a_kill_leaves_nothing_behind(target: Engine, notes: Path, tmp_path
                 break
         assert list(tmp_path.glob("documents-*"))
         process.kill()
-    wait_until(lambda: not list(tmp_path.glob("documents-*")), what="the folder is removed")
+    wait_until(lambda: not list(tmp_path.glob("documents-*")), what="the folder is removed", timeout=30)
     fail_on_connections(target.url.render_as_string(hide_password=False))
 
 

@@ -128,7 +128,7 @@ def test_a_killed_upgrade_is_repeated(empty_database_url: str, tmp_path: Path, e
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
             try:
-                (waiting,) = wait_until(lambda: others("wait_event_type = 'Lock'"))
+                (waiting,) = wait_until(lambda: others("wait_event_type = 'Lock'"), timeout=30)
             finally:
                 victim.kill()
                 victim.wait()

@@ -8,8 +8,8 @@ import pytest
 
 from sa_jobqueue.queries import detail, listing, stats
 from sa_jobqueue.queries.listing import WINDOW, Shape
-from sa_jobqueue.records import LARGEST_ID
 from sa_jobqueue.states import JobStatus
+from sa_jobqueue.views import LARGEST_ID
 from tests.plans.conftest import DEAD, READY, RUNNING, Plan, Table
 
 READY_STATUS, RUNNING_STATUS, DONE_STATUS, DEAD_STATUS, CANCELLED_STATUS = JobStatus
@@ -126,11 +126,11 @@ def test_one_job(loaded: Table) -> None:
     assert plan.buffers < 10
 
 
-def test_ready_and_running_jobs_are_counted_by_their_indexes(loaded: Table) -> None:
+def test_waiting_and_running_jobs_are_counted_by_their_indexes(loaded: Table) -> None:
     """Exact numbers of what is alive: the history is not read."""
-    ready, running = loaded.explain(stats.ready(), {}), loaded.explain(stats.running(), {})
-    assert ready.scanned == running.scanned == []
-    assert (ready.indexes, running.indexes) == ({READY_INDEX}, {RUNNING_INDEX})
+    waiting, running = loaded.explain(stats.waiting(), {}), loaded.explain(stats.running(), {})
+    assert waiting.scanned == running.scanned == []
+    assert (waiting.indexes, running.indexes) == ({READY_INDEX}, {RUNNING_INDEX})
     assert running.buffers <= 2 * RUNNING
 
 

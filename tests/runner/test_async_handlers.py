@@ -29,9 +29,11 @@ from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed
 from sa_jobqueue.runner import QueueSettings, Runner
 from tests.support.runners import LEDGER, Recorder, add, ledger, process, row, running, settings
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 APP = "tests.apps.awaits:jobs"
+#: A process may take long to start, on a machine that is busy with other things.
+PATIENCE = 60.0
 ON_LOOP = {"default": QueueSettings(10, executor="asyncio")}
 ON_THREADS = {"default": QueueSettings(4, executor="thread")}
 
@@ -85,9 +87,9 @@ def test_a_sigterm_hands_back_whoever_awaits(engine: Engine, database_url: str) 
         ids += [cleaning, shielding]
     options = ("--queues", "default:10@asyncio", "--lease", "5m")
     with process(APP, database_url, *options, "--grace", "500ms") as runner:
-        wait_until(lambda: len(_notes(engine, "begin")) == 4, what="all four runs")
+        wait_until(lambda: len(_notes(engine, "begin")) == 4, what="all four runs", timeout=PATIENCE)
         runner.send(signal.SIGTERM)
-        assert runner.wait() == 7
+        assert runner.wait(PATIENCE) == 7
         assert "4 running jobs handed back" in runner.text
     assert (_notes(engine, "clean"), _notes(engine, "ignored")) == ({cleaning: 1}, {shielding: 1})
     for job in ids:
@@ -96,7 +98,9 @@ def test_a_sigterm_hands_back_whoever_awaits(engine: Engine, database_url: str) 
         assert "shut down" in ready.last_error
         assert ready.run_at <= ready.updated_at
     with process(APP, database_url, *options):
-        wait_until(lambda: _notes(engine, "begin") == dict.fromkeys(ids, 2), what="the second runs")
+        wait_until(
+            lambda: _notes(engine, "begin") == dict.fromkeys(ids, 2), what="the second runs", timeout=PATIENCE
+        )
 
 
 def test_within_the_grace_async_jobs_end_as_they_would(engine: Engine, database_url: str) -> None:
@@ -105,9 +109,9 @@ def test_within_the_grace_async_jobs_end_as_they_would(engine: Engine, database_
         connection.execute(text(LEDGER))
         job = add(connection, "await", '{"seconds": 0.5}')
     with process(APP, database_url) as runner:
-        wait_until(lambda: _notes(engine, "begin"), what="the run")
+        wait_until(lambda: _notes(engine, "begin"), what="the run", timeout=PATIENCE)
         runner.send(signal.SIGTERM)
-        assert runner.wait() == 0
+        assert runner.wait(PATIENCE) == 0
         assert "queues default:10@asyncio" in runner.text
     assert row(engine, job).status == "done"
 
@@ -214,7 +218,7 @@ def test_a_request_to_cancel_keeps_what_waits_from_beginning(engine: Engine, dat
         connection.execute(text(many.format("work", 9, 50)))
     queues = {"default": QueueSettings(2, executor="asyncio")}
     with running(jobs, database_url, queues=queues, lease=timedelta(milliseconds=300)) as recorder:
-        wait_until(lambda: sum(one.kind == "work" for one in recorder.of(JobStarted)) == 2)
+        wait_until(lambda: sum(one.kind == "work" for one in recorder.of(JobStarted)) == 2, timeout=30)
         with engine.begin() as connection:
             connection.execute(
                 text("UPDATE jobqueue_jobs SET cancel_requested_at = now() WHERE status = 'running'")
@@ -307,19 +311,21 @@ def test_a_handler_that_blocks_the_loop_costs_no_lease(engine: Engine, database_
         ids.append(blocking)
     options = ("--queues", "default:6@asyncio", "--lease", "3s")
     with process(APP, database_url, *options) as first, ExitStack() as later:
-        wait_until(lambda: _notes(engine, "begin")[blocking], what="the blocking run")
+        wait_until(lambda: _notes(engine, "begin")[blocking], what="the blocking run", timeout=PATIENCE)
         second = later.enter_context(process(APP, database_url, *options))
-        wait_until(lambda: "started" in second.text, what="the second runner")
+        wait_until(lambda: "started" in second.text, what="the second runner", timeout=PATIENCE)
         claimed_until = max(row(engine, job).lease_until for job in ids)
 
         def leases_later() -> bool:
             return min(row(engine, job).lease_until for job in ids) - claimed_until > 2 * lease
 
-        wait_until(leases_later, what="the leases to be renewed beyond")
+        wait_until(leases_later, what="the leases to be renewed beyond", timeout=PATIENCE)
         wait_until(lambda: "blocked the event loop" in first.text, what="the warning")
         with engine.begin() as connection:
             connection.execute(text("INSERT INTO ledger (note) VALUES ('release')"))
-        wait_until(lambda: [row(engine, job).status for job in ids] == ["done"] * 6, what="all six")
+        wait_until(
+            lambda: [row(engine, job).status for job in ids] == ["done"] * 6, timeout=PATIENCE, what="all six"
+        )
         lines = [*first.text.splitlines(), *second.text.splitlines()]
     warnings = [line for line in lines if "blocked the event loop" in line]
     assert _notes(engine, "begin") == _notes(engine, "end") == dict.fromkeys(ids, 1)
@@ -356,7 +362,7 @@ def test_an_async_handler_much_longer_than_the_lease_runs_once(engine: Engine, d
         engine.connect() as watcher,
     ):
         watcher = watcher.execution_options(isolation_level="AUTOCOMMIT")
-        wait_until(lambda: len(_notes(engine, "begin")) == 4, what="all four runs")
+        wait_until(lambda: len(_notes(engine, "begin")) == 4, what="all four runs", timeout=PATIENCE)
         deadline = time.monotonic() + PATIENCE
         while (left := watcher.execute(remaining).scalar_one()) is not None:
             sampled.append(left)

@@ -29,7 +29,6 @@ from sa_jobqueue.statements.renew import renew
 from sa_jobqueue.statements.settle import complete
 from tests.support.proxy import Fate, Proxy, sends
 from tests.support.runners import Recorder, add, row, running, wait_for_row
-from tests.support.waiting import PATIENCE
 
 CLAIM, COMPLETE, RENEW = sends(claim()), sends(complete()), sends(renew())
 LEASE = timedelta(seconds=4.5)
@@ -96,7 +95,7 @@ def test_the_keeper_is_back_before_the_lease_is_over(
     @jobs.handler("work")
     def work(ctx: JobContext) -> None:
         runs[ctx.id] += 1
-        assert gate.wait(PATIENCE)
+        assert gate.wait(60)
 
     with engine.begin() as connection:
         job = add(connection, "work")
@@ -106,7 +105,7 @@ def test_the_keeper_is_back_before_the_lease_is_over(
         claimed_until = row(engine, job).lease_until
         with running(jobs, database_url, lease=LEASE) as other:
             hole.wait()
-            wait_for_row(engine, job, lambda it: it.lease_until > claimed_until + LEASE)
+            wait_for_row(engine, job, lambda it: it.lease_until > claimed_until + LEASE, timeout=20)
             gate.set()
             recorder.wait_for(JobSettled)
             _came_back(recorder, "leases")
@@ -140,7 +139,7 @@ def test_everything_at_once(engine: Engine, proxy: Proxy) -> None:
     @jobs.handler("work")
     def work(ctx: JobContext) -> None:
         runs[ctx.id] += 1
-        assert gate.wait(PATIENCE)
+        assert gate.wait(60)
 
     with engine.begin() as connection:
         ids = [add(connection, "work") for _ in range(4)]
@@ -151,7 +150,7 @@ def test_everything_at_once(engine: Engine, proxy: Proxy) -> None:
             with engine.begin() as connection:
                 ids.append(add(connection, "work"))
             recorder.wait_for(LoopFailed, count=3)
-        recorder.wait_for(JobSettled, count=5)
+        recorder.wait_for(JobSettled, count=5, timeout=30)
     assert runs == dict.fromkeys(ids, 1)
     assert {(row(engine, job).status, row(engine, job).attempts) for job in ids} == {("done", 1)}
 

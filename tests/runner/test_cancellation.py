@@ -17,7 +17,7 @@ from sa_jobqueue.outcomes import Discard, Retry, Snooze
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.states import JobStatus, Verb
 from tests.support.runners import add, drain, row, running
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 LEASE = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -98,7 +98,7 @@ def test_a_job_that_has_not_begun_never_does(
     def work(ctx: JobContext, blocks: bool = False) -> None:
         ran.append(ctx.id)
         if blocks:
-            assert gate.wait(PATIENCE)
+            assert gate.wait(60)
 
     with engine.begin() as connection:
         for number in range(600):
@@ -106,8 +106,8 @@ def test_a_job_that_has_not_begun_never_does(
         (blocker,) = connection.scalars(select(table.c.id).where(table.c.payload["blocks"].as_boolean()))
 
     with running(jobs, database_url, lease=LEASE, queues={"default": 1}) as recorder:
-        wait_until(lambda: blocker in ran)
-        recorder.wait_for(JobSettled, count=300)
+        wait_until(lambda: blocker in ran, timeout=30)
+        recorder.wait_for(JobSettled, count=300, timeout=30)
         with engine.connect() as connection:
             held = set(connection.scalars(select(table.c.id).where(table.c.status == "running")))
         waiting = held - {blocker}
@@ -117,7 +117,7 @@ def test_a_job_that_has_not_begun_never_does(
         told = recorder.wait_for(CancelRequested, count=len(waiting))
         assert {event.job_id for event in told} == waiting
         gate.set()
-        recorder.wait_for(JobSettled, count=600)
+        recorder.wait_for(JobSettled, count=600, timeout=30)
     assert waiting.isdisjoint(ran)
     assert len(ran) == 600 - len(waiting)
     aborted = [event for event in recorder.of(JobSettled) if event.verb is Verb.ABORT]

@@ -35,7 +35,7 @@ def test_only_the_clock_of_the_database_counts(engine: Engine, database_url: str
         process(app, database_url, "--queues", "ahead:8,default:1", env=_skewed("ahead")) as ahead,
         process(app, database_url, "--queues", "behind:8,default:1", env=_skewed("behind")) as behind,
     ):
-        wait_until(lambda: "started" in ahead.text and "started" in behind.text)
+        wait_until(lambda: "started" in ahead.text and "started" in behind.text, timeout=30)
         for name in SKEWS:
             subprocess.run(
                 [sys.executable, "-m", "tests.apps.clocks", *SKEWS],
@@ -46,7 +46,7 @@ def test_only_the_clock_of_the_database_counts(engine: Engine, database_url: str
         query = text("SELECT count(*) FROM jobqueue_jobs WHERE status = 'done'")
         with engine.connect() as watcher:
             watcher = watcher.execution_options(isolation_level="AUTOCOMMIT")
-            wait_until(lambda: watcher.scalar(query) == 16, what="all jobs")
+            wait_until(lambda: watcher.scalar(query) == 16, timeout=60, what="all jobs")
     with engine.connect() as connection:
         stored = connection.execute(text("SELECT * FROM jobqueue_jobs ORDER BY id")).all()
     entries = ledger(engine)

@@ -22,7 +22,7 @@ from sa_jobqueue.events import JobSettled, JobStarted, RunnerStarted, RunnerStop
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner
 from tests.support.runners import LEDGER, ROOT, Recorder, add, process, row, settings
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'sa_jobqueue %'"
@@ -61,7 +61,7 @@ def _stop_for_everybody(runner: Runner) -> None:
     other.start()
     runner.stop()
     runner.stop()
-    other.join(PATIENCE)
+    other.join(10)
     assert not other.is_alive()
 
 
@@ -72,7 +72,7 @@ def _in_a_thread(runner: Runner, recorder: Recorder, work: Callable[[], None]) -
     recorder.wait_for(RunnerStarted)  # a stop before it would find nothing to stop
     work()
     _stop_for_everybody(runner)
-    thread.join(PATIENCE)
+    thread.join(10)
     assert codes == [0]
 
 
@@ -116,7 +116,7 @@ def test_a_guest_leaves_its_host_as_it_was(
         recorder.events.clear()
         way(runner, recorder, lambda ids=ids: wait_until(lambda: _all_done(engine, ids)))  # type: ignore[misc]
         assert [stopped.exit_code for stopped in recorder.of(RunnerStopped)] == [0]
-        wait_until(lambda: _footprint(engine) == before, what=f"{before}")
+        wait_until(lambda: _footprint(engine) == before, timeout=3, what=f"{before}")
 
 
 def test_the_command_does_the_same_work(engine: Engine, database_url: str) -> None:
@@ -125,7 +125,7 @@ def test_the_command_does_the_same_work(engine: Engine, database_url: str) -> No
         connection.execute(text(LEDGER))
         ids = [add(connection, "quick") for _ in range(10)]
     with process("tests.apps.ledger:jobs", database_url) as runner:
-        wait_until(lambda: _all_done(engine, ids))
+        wait_until(lambda: _all_done(engine, ids), timeout=30)
         runner.send(signal.SIGTERM)
         assert runner.wait() == 0
 
@@ -145,9 +145,9 @@ def test_a_signal_is_the_hosts(engine: Engine, database_url: str, way: str) -> N
     )
     with host:
         try:
-            wait_until(lambda: _all_done(engine, ids))
+            wait_until(lambda: _all_done(engine, ids), timeout=30)
             host.send_signal(signal.SIGTERM)
-            told, _ = host.communicate(timeout=PATIENCE)
+            told, _ = host.communicate(timeout=30)
         finally:
             host.kill()
     assert host.returncode == 0
@@ -167,7 +167,7 @@ class _Signal:
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self) -> None:
-        await asyncio.wait_for(self._event.wait(), PATIENCE)
+        await asyncio.wait_for(self._event.wait(), 20)
 
 
 def _run(host: Coroutine[Any, Any, None]) -> None:
@@ -176,7 +176,7 @@ def _run(host: Coroutine[Any, Any, None]) -> None:
 
 def _gated(engine: Engine) -> tuple[Registry, threading.Event, int]:
     jobs, gate = Registry(), threading.Event()
-    jobs.handler("work")(lambda: gate.wait(PATIENCE))
+    jobs.handler("work")(lambda: gate.wait(30))
     with engine.begin() as connection:
         return jobs, gate, add(connection, "work")
 
@@ -255,7 +255,7 @@ def test_a_cancellation_during_the_start_is_heard(database_url: str, entered: bo
                 heard.set()
 
             asyncio.run_coroutine_threadsafe(cancel(), loop)
-            assert heard.wait(PATIENCE)
+            assert heard.wait(20)
             check()
 
         runner._check_registry = checked  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from sa_jobqueue.context import JobContext
 from sa_jobqueue.events import JobRescued, JobSettled, JobStarted, SettleDelayed
 from sa_jobqueue.registry import Registry
 from tests.support.runners import LEDGER, add, ledger, process, row, running
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 LEASE = timedelta(seconds=1.5)
 REMAINING = text(
@@ -34,7 +34,7 @@ def test_a_handler_much_longer_than_the_lease_runs_once(engine: Engine, database
     @jobs.handler("nap", queue="called")
     def nap(ctx: JobContext) -> None:
         runs.append(ctx.id)
-        assert gate.wait(PATIENCE)
+        assert gate.wait(60)
 
     lease = timedelta(seconds=2)
     with engine.begin() as connection:
@@ -48,7 +48,7 @@ def test_a_handler_much_longer_than_the_lease_runs_once(engine: Engine, database
         running(jobs, database_url, queues={"called": 1}, lease=lease) as recorder,
     ):
         both = (commanded, called)
-        wait_until(lambda: {row(engine, job).status for job in both} == {"running"})
+        wait_until(lambda: {row(engine, job).status for job in both} == {"running"}, timeout=30)
         claimed_until = {job: row(engine, job).lease_until for job in both}
         sampled = list[timedelta]()
 
@@ -59,11 +59,11 @@ def test_a_handler_much_longer_than_the_lease_runs_once(engine: Engine, database
             now = row(engine, job)
             return now.status == "done" or now.lease_until - claimed_until[job] > 5 * lease
 
-        wait_until(lambda: renewed_for_five_leases(called))
-        wait_until(lambda: renewed_for_five_leases(commanded))
+        wait_until(lambda: renewed_for_five_leases(called), timeout=60)
+        wait_until(lambda: renewed_for_five_leases(commanded), timeout=60)
         gate.set()
         recorder.wait_for(JobSettled)
-        wait_until(lambda: row(engine, commanded).status == "done")
+        wait_until(lambda: row(engine, commanded).status == "done", timeout=30)
         assert recorder.of(JobRescued) == []
         assert "rescued" not in command.text
     assert min(sampled) > lease / 3
@@ -79,7 +79,7 @@ def test_a_locked_row_delays_itself_alone(engine: Engine, database_url: str) -> 
     @jobs.handler("work")
     def work(ctx: JobContext) -> None:
         runs[ctx.id] += 1
-        assert gate.wait(PATIENCE)
+        assert gate.wait(60)
 
     with engine.begin() as connection:
         held, *neighbours = [add(connection, "work") for _ in range(5)]

@@ -100,7 +100,7 @@ def test_a_job_whose_claim_always_breaks_the_connection_comes_to_rest(engine: En
         lambda text: CLAIM(text) and row(engine, bad).status == "ready", Fate.LOSE_ANSWER, times=None
     )
     with running(jobs, proxy.url, **LONG) as recorder:
-        recorder.wait_for(JobSettled, count=len(neighbours))
+        recorder.wait_for(JobSettled, count=len(neighbours), timeout=30)
     dead = row(engine, bad)
     assert (dead.status, dead.reason, dead.attempts, dead.returned) == ("dead", "exhausted", 4, 2)
     assert broken.struck == 4

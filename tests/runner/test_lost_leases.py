@@ -16,7 +16,6 @@ from sa_jobqueue.statements.renew import renew
 from sa_jobqueue.statements.rescue import rescue
 from tests.support.proxy import Fate, Proxy, sends
 from tests.support.runners import add, row, running, wait_for_row
-from tests.support.waiting import PATIENCE
 
 RENEW, RESCUE = sends(renew()), sends(rescue())
 LEASE = timedelta(seconds=3)
@@ -30,7 +29,7 @@ def test_a_lost_renewal_loses_no_lease(engine: Engine, proxy: Proxy, database_ur
     @jobs.handler("work")
     def work(ctx: JobContext) -> None:
         runs[ctx.id] += 1
-        assert gate.wait(PATIENCE)
+        assert gate.wait(30)
         assert not ctx.lost
 
     with engine.begin() as connection:
@@ -40,7 +39,7 @@ def test_a_lost_renewal_loses_no_lease(engine: Engine, proxy: Proxy, database_ur
         recorder.wait_for(JobStarted)
         claimed_until = row(engine, job).lease_until
         with running(jobs, database_url, lease=LEASE):
-            lost.wait()
+            lost.wait(2)
             wait_for_row(engine, job, lambda it: it.lease_until > claimed_until + LEASE)
             gate.set()
             recorder.wait_for(JobSettled)

@@ -72,6 +72,7 @@ def test_a_job_that_kills_its_runner_comes_to_rest(engine: Engine, database_url:
         with process(APP, database_url, "--queues", "default:2") as runner:
             wait_until(
                 lambda: runner.ended or (row(engine, bomb).status == "dead" and _all_done(engine, others)),
+                timeout=30,
                 what="the bomb or the end",
             )
             return runner.ended
@@ -105,7 +106,7 @@ def test_a_paused_runner_writes_nothing_once_another_owns_its_job(engine: Engine
         wait_until(lambda: _notes(engine, "begin") == 1, what="the first run")
         paused.send(signal.SIGSTOP)
         with process(APP, database_url, "--name", "second"):
-            done = wait_for_row(engine, job, lambda it: it.status == "done")
+            done = wait_for_row(engine, job, lambda it: it.status == "done", timeout=30)
         paused.send(signal.SIGCONT)
         wait_until(lambda: "LeaseLost" in paused.text or "OutcomeDropped" in paused.text, what="its log")
         paused.send(signal.SIGTERM)

@@ -28,7 +28,7 @@ from sa_jobqueue.statements.settle import SETTLING
 from sa_jobqueue.states import Verb
 from tests.support.proxy import Fate, Proxy, sends
 from tests.support.runners import add, row, running, wait_for_row
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 RENEW = sends(renew())
 HOUR = timedelta(hours=1)
@@ -112,7 +112,7 @@ def test_jobs_claimed_ahead_are_released_once(engine: Engine, proxy: Proxy, fate
     @jobs.handler("long")
     def long(ctx: JobContext) -> None:
         runs[ctx.id] += 1
-        assert gate.wait(PATIENCE)
+        assert gate.wait(30)
 
     with engine.begin() as connection:
         many = "INSERT INTO jobqueue_jobs (kind, priority) SELECT '{}', {} FROM generate_series(1, {})"
@@ -120,9 +120,9 @@ def test_jobs_claimed_ahead_are_released_once(engine: Engine, proxy: Proxy, fate
         connection.execute(text(many.format("long", 9, 50)))
     lost = proxy.on(_sends(Verb.RELEASE), fate)
     with running(jobs, proxy.url, queues={"default": 2}, **LONG) as recorder:
-        lost.wait()
+        lost.wait(timeout=30)
         gate.set()
-        wait_until(lambda: sum(it.verb == "complete" for it in recorder.of(JobSettled)) == 1050)
+        wait_until(lambda: sum(it.verb == "complete" for it in recorder.of(JobSettled)) == 1050, timeout=30)
     released = [it for it in recorder.of(JobSettled) if it.verb == "release"]
     assert released
     assert {it.status for it in released} == {"ready"}
@@ -144,7 +144,7 @@ def test_a_retry_that_landed_and_was_claimed_by_another(
         runs[ctx.id] += 1
         if runs[ctx.id] == 1:
             return Retry(timedelta(0))
-        assert gate.wait(PATIENCE)
+        assert gate.wait(30)
         return None
 
     with engine.begin() as connection:

@@ -19,7 +19,7 @@ from sa_jobqueue.runner import Runner
 from sa_jobqueue.testing import PostgresServer, StopMode, start_postgres
 from tests.support.databases import FAST, install
 from tests.support.runners import Recorder, add, settings
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 JOBS = 300
 LOOPS = {"dispatch", "settle", "leases", "maintenance"}
@@ -74,7 +74,7 @@ class _Load:
 
     def _long(self, ctx: JobContext) -> None:
         self.runs[ctx.id] += 1
-        self.gate.wait(PATIENCE)
+        self.gate.wait(60)
 
     def check(self, recorder: Recorder) -> None:
         """Every job is done with one run, one attempt that counts and one word about its completion."""
@@ -98,8 +98,8 @@ def _under_load(engine: Engine, server: PostgresServer) -> Iterator[tuple[_Load,
         load.add(JOBS)
         recorder.wait_for(JobSettled, count=40)
         yield load, recorder
-        wait_until(lambda: {event.loop for event in recorder.of(LoopRecovered)} == LOOPS)
-        recorder.wait_for(JobSettled, count=len(load.ids) - 1)
+        wait_until(lambda: {event.loop for event in recorder.of(LoopRecovered)} == LOOPS, timeout=20)
+        recorder.wait_for(JobSettled, count=len(load.ids) - 1, timeout=60)
         load.gate.set()
         recorder.wait_for(JobSettled, count=len(load.ids))
 
@@ -141,7 +141,7 @@ def test_a_stop_while_the_database_is_away(
     """It ends in time and leaves no thread behind that would write hours later; the next start finishes the work."""
     monkeypatch.setattr("sa_jobqueue.runner.crew.LAST_WRITES", 0.5)
     jobs, gate = Registry(), threading.Event()
-    jobs.handler("work", retry=fixed(timedelta(0)))(lambda: gate.wait(PATIENCE))
+    jobs.handler("work", retry=fixed(timedelta(0)))(lambda: gate.wait(30))
     with own_engine.begin() as connection:
         connection.execute(text("INSERT INTO jobqueue_jobs (kind) SELECT 'work' FROM generate_series(1, 5)"))
     recorder = Recorder()
@@ -153,7 +153,9 @@ def test_a_stop_while_the_database_is_away(
     gate.set()
     runner.stop()
     assert [event.exit_code for event in recorder.of(RunnerStopped)] == [7]
-    wait_until(lambda: not any(thread.name.startswith("sa_jobqueue") for thread in threading.enumerate()))
+    wait_until(
+        lambda: not any(thread.name.startswith("sa_jobqueue") for thread in threading.enumerate()), timeout=2
+    )
     own_server.start()
     with runner:
         recorder.wait_for(JobSettled, count=5)

@@ -102,13 +102,13 @@ def test_a_kill_half_way_loses_no_progress(engine: Engine, database_url: str) ->
     _fill(engine, "done", 10, days=2)
     _fill(engine, "ready", 10)
     with process(APP, database_url) as doomed:
-        wait_until(lambda: _counts(engine)["done"] <= 1010, what="two batches")
+        wait_until(lambda: _counts(engine)["done"] <= 1010, timeout=30, what="two batches")
         doomed.kill()
     assert BATCH < _counts(engine)["done"] <= 1010
     with engine.begin() as connection:  # waits for what the killed one had sent
         connection.execute(text("DROP TRIGGER slow ON jobqueue_jobs"))
     with process(APP, database_url) as second:
-        wait_until(lambda: "pruned" in second.text, what="its log")
+        wait_until(lambda: "pruned" in second.text, timeout=30, what="its log")
     assert _counts(engine) == {"done": 10, "dead": 10, "ready": 10}
 
 
@@ -116,7 +116,7 @@ def test_two_runners_prune_together(engine: Engine, database_url: str) -> None:
     """Started at the same instant they share the work: every old job goes once, and neither fails."""
     _fill(engine, "done", 20 * BATCH, days=9)
     with running(_registry(), database_url) as one, running(_registry(), database_url) as other:
-        wait_until(lambda: _counts(engine) == {}, what="the end of the backlog")
+        wait_until(lambda: _counts(engine) == {}, timeout=30, what="the end of the backlog")
         wait_until(lambda: sum(event.count for event in _pruned(one, other)) == 20 * BATCH)
 
 

@@ -13,7 +13,7 @@ from sa_jobqueue.events import JobRescued, JobSettled, JobStarted, UnknownKinds
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner
 from tests.support.runners import Recorder, add, drain, row, running, settings
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 
 def _claims(engine: Engine) -> int:
@@ -86,7 +86,7 @@ def test_a_queue_runs_no_more_than_its_limit(engine: Engine, database_url: str) 
         with lock:
             counts[queue] += 1
             most[queue] = max(most[queue], counts[queue])
-        gate.wait(PATIENCE)
+        gate.wait(10)
         with lock:
             counts[queue] -= 1
 
@@ -145,7 +145,7 @@ def test_claimed_ahead_jobs_go_back_when_a_queue_stalls(engine: Engine, database
     jobs = Registry()
     gate = threading.Event()
     jobs.handler("short")(lambda: None)
-    jobs.handler("long")(lambda: gate.wait(PATIENCE))
+    jobs.handler("long")(lambda: gate.wait(20))
     with engine.begin() as connection:
         connection.execute(
             text(

@@ -67,7 +67,7 @@ def test_a_flood_is_moved_out_of_the_way_and_waits_for_its_handler(engine: Engin
         with engine.begin() as connection:
             # Their minute passes.
             connection.execute(text("UPDATE jobqueue_jobs SET run_at = run_at - interval '1 min'"))
-        wait_until(lambda: counts(engine, "new") == {"done": FLOOD})
+        wait_until(lambda: counts(engine, "new") == {"done": FLOOD}, timeout=30)
     assert spent(engine, "new") == FLOOD
 
 

@@ -25,7 +25,7 @@ from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed
 from tests.support.proxy import Proxy
 from tests.support.runners import add, row, running
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 AT_ONCE = fixed(timedelta(0))
 
@@ -43,7 +43,7 @@ class _Gated:
             self.runs[ctx.id] += 1
             if self.runs[ctx.id] > 1:
                 return None
-            assert self.gate.wait(PATIENCE)
+            assert self.gate.wait(60)
             return outcome
 
 
@@ -70,7 +70,7 @@ def test_an_outage_within_the_lease(
                 before = proxy.turned_away
                 wait_until(lambda: _tried(proxy, before + 5), what="several tries")
                 assert not recorder.of(JobSettled)
-            recorder.wait_for(JobSettled, count=50)
+            recorder.wait_for(JobSettled, count=50, timeout=20)
     assert work.runs == dict.fromkeys(ids, 1)
     assert {(row(engine, job).status, row(engine, job).attempts) for job in ids} == {(status, 1)}
     assert not [*recorder.of(OutcomeDropped), *recorder.of(LeaseLost), *other.of(JobRescued)]

@@ -21,7 +21,7 @@ from tests.bootstrap import (
     runs_inside,
     told_in_one_line,
 )
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = """
@@ -162,7 +162,7 @@ def test_two_at_once_install_once(
 
     def slow_pip(root: Path, folder: Path, requirements: list[str]) -> None:
         first_is_in.set()
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(10)
         installation.run_pip(root, folder, requirements)
 
     monkeypatch.setattr(bootstrap, "_run_pip", slow_pip)
@@ -170,13 +170,13 @@ def test_two_at_once_install_once(
         threading.Thread(target=ensure_environment, args=(["lint"],), kwargs={"root": root}) for _ in "ab"
     ]
     threads[0].start()
-    assert first_is_in.wait(PATIENCE)
+    assert first_is_in.wait(10)
     threads[1].start()
     said: list[str] = []
     wait_until(lambda: said.append(capsys.readouterr().out) or "waiting for another process" in "".join(said))
     go_on.set()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(10)
     assert len(installation.installed) == 1
 
 

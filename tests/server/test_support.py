@@ -13,8 +13,7 @@ from sqlalchemy import Engine, inspect
 from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.server import connect
 from tests.support import needs
-from tests.support.databases import fail_on_connections, fail_on_others, fresh_database
-from tests.support.reuse import Databases
+from tests.support.databases import fail_on_connections, fresh_database
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,54 +50,12 @@ def test_a_connection_left_over_fails_the_test(server: PostgresServer) -> None:
     with fresh_database(server) as url, connect(url) as connection:
         connection.execute("SELECT 'forgotten'")
         with pytest.raises(pytest.fail.Exception, match="SELECT 'forgotten'"):
-            fail_on_connections(url, timeout=0)
-
-
-def test_a_test_sees_nothing_of_the_one_before(databases: Databases) -> None:
-    """The next one gets the same database without the rows, and numbers begin anew."""
-    insert = "INSERT INTO jobqueue_jobs (kind) VALUES ('test') RETURNING id"
-    urls = []
-    for _ in range(2):
-        with databases.one(fail_on_others) as url, connect(url) as connection:
-            urls.append(url)
-            assert connection.execute(insert).fetchall() == [(1,)]
-    assert urls[0] == urls[1]
-
-
-@pytest.mark.parametrize(
-    "trace",
-    [
-        "CREATE TABLE mine ()",
-        "CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-        "CREATE TYPE mine AS ENUM ()",
-        "CREATE SCHEMA mine",
-        "ALTER TABLE jobqueue_jobs ALTER COLUMN kind SET DEFAULT 'mine'",
-        "ALTER TABLE jobqueue_jobs SET (fillfactor = 50)",
-        "ALTER TABLE jobqueue_jobs DISABLE ROW LEVEL SECURITY, ENABLE ROW LEVEL SECURITY",
-        "CREATE INDEX mine ON jobqueue_jobs (id)",
-        "CREATE RULE mine AS ON DELETE TO jobqueue_jobs DO INSTEAD NOTHING",
-        "COMMENT ON TABLE jobqueue_jobs IS 'mine'",
-        "GRANT SELECT ON jobqueue_jobs TO PUBLIC",
-        "REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT CREATE ON SCHEMA public TO PUBLIC, CURRENT_USER",
-        "INSERT INTO jobqueue_jobs (kind) VALUES ('test'); ANALYZE jobqueue_jobs",
-        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 1', current_database()); END $$",
-        "DO $$ BEGIN EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO CURRENT_USER', current_database()); END $$",
-        "BEGIN; LOCK TABLE jobqueue_jobs; PREPARE TRANSACTION 'mine'",
-    ],
-)
-def test_whoever_leaves_more_than_rows_uses_a_database_up(databases: Databases, trace: str) -> None:
-    """Anything else than rows is found, and nobody gets that database again."""
-    with databases.one(fail_on_others) as url, connect(url) as connection:
-        connection.execute(trace.encode())
-    with databases.one(fail_on_others) as another:
-        assert another != url
+            fail_on_connections(url)
 
 
 def test_a_thread_left_over_fails_the_test(tmp_path: Path) -> None:
     """A thread that lives on works on the data of the next test."""
     body = (
-        "from tests.support import leaks\n"
-        "leaks.PATIENCE = 0.1\n"
         "stop = threading.Event()\n"
         "def test_forgets():\n    threading.Thread(target=stop.wait, name='forgotten', daemon=True).start()\n"
     )

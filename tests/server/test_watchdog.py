@@ -14,7 +14,7 @@ import pytest
 
 from sa_jobqueue.testing import _watchdog
 from sa_jobqueue.testing.postgres import SOURCE_VARIABLE, URL_VARIABLE
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 START = "from sa_jobqueue.testing import start_postgres; server = start_postgres(settings={'fsync': 'off'})"
@@ -108,7 +108,7 @@ def test_the_sweep_removes_what_a_dead_owner_left(short_folder: Path) -> None:
             _watchdog.record(folder, "owner", dead.pid)
         _watchdog.record(folder, "server", server.pid)
         _watchdog.sweep(short_folder)
-        assert server.wait(timeout=PATIENCE) == -signal.SIGQUIT
+        assert server.wait(timeout=10) == -signal.SIGQUIT
     assert not folder.exists()
 
 

@@ -119,11 +119,6 @@ class Checks:
             if name in names:
                 self.wrong(f"a job of {name}, which lives, was rescued at {at:.2f}")
 
-    def no_lease_lapsed(self) -> None:
-        """For schedules in which nothing fails: a lease is renewed long before its end, however long the job runs."""
-        for at, job_id in self.database.lapsed:
-            self.wrong(f"the lease of job {job_id} ran out before {at:.2f}, and its runner lives")
-
     def _check_reports(self, batch: Any, answers: Any) -> None:
         for finished, answer in zip(batch, answers, strict=True):
             key = finished.execution.key

@@ -49,7 +49,6 @@ class Database:
         self.completions: Counter[int] = Counter()
         self.snoozes: Counter[int] = Counter()
         self.rescued: list[tuple[float, str]] = []
-        self.lapsed: list[tuple[float, int]] = []
         self.wrong: list[str] = []
         self._clock = clock
         self._fenced = fenced
@@ -89,7 +88,6 @@ class Database:
         for job_id, token in held:
             row = self.rows.get(job_id)
             if row is not None and row.token == token and not self._locked(row):
-                self._note_lapse(row)
                 row.lease_until = max(row.lease_until, self._clock() + lease)
                 landed[job_id, token] = row.cancel_requested
         return landed
@@ -101,7 +99,6 @@ class Database:
             if row is None or (self._locked(row) and not own_lock):
                 continue
             if row.token == one.token or not self._fenced:
-                self._note_lapse(row)
                 if one.verb is Verb.COMPLETE and row.lease_until <= self._clock() and self._fenced:
                     continue
                 self._settle(row, one)
@@ -178,11 +175,6 @@ class Database:
         row.status = CANCELLED if row.cancel_requested else DEAD if dead else READY
         row.run_at = row.run_at if run_at is None else run_at
         row.token, row.settled_token = None, token
-
-    def _note_lapse(self, row: Row) -> None:
-        """The holder comes, and its lease has run out."""
-        if row.status is RUNNING and row.lease_until <= self._clock():
-            self.lapsed.append((self._clock(), row.id))
 
     def _note(self, row: Row, verb: Verb, token: UUID) -> None:
         """Every end of a lease is noted, and judged apart from the guards above."""

@@ -31,7 +31,6 @@ class Profile:
     """What may go wrong: shares of statements, and how often per schedule the rest happens at most.
 
     `attempts_are_exact`: no attempt is spent on what never ran. `living_keep`: no job of a living runner is rescued.
-    `leases_hold`: no lease of a living runner ever runs out.
     """
 
     trouble: Mapping[str, float] = field(default_factory=dict)
@@ -48,7 +47,6 @@ class Profile:
     timeout: timedelta | None = None
     attempts_are_exact: bool = False
     living_keep: bool = False
-    leases_hold: bool = False
 
 
 EVERYTHING = Profile(
@@ -61,7 +59,7 @@ EVERYTHING = Profile(
     locks=3,
     cancels=2,
 )
-CALM = Profile(attempts_are_exact=True, living_keep=True, leases_hold=True)
+CALM = Profile(attempts_are_exact=True, living_keep=True)
 LOST_ANSWERS = Profile({"never": 0.03, "late": 0.05, "lost": 0.05}, attempts_are_exact=True)
 OUTAGES = Profile(restarts=1, partitions=1, longest_outage=LEASE * 3, long_runs=True, living_keep=True)
 TIMEOUTS = Profile(
@@ -120,8 +118,6 @@ class Schedule:
             self.checks.attempts_are_only_spent_on_runs()
         if self._profile.living_keep:
             self.checks.nobody_living_was_rescued(set(NAMES))
-        if self._profile.leases_hold:
-            self.checks.no_lease_lapsed()
         found = list(self.checks.found)
         self.world.close()
         return found

@@ -26,7 +26,7 @@ from tests.simulation.schedule import (
 )
 
 #: So many schedules may pass before a mutant is found.
-ENOUGH = 1500
+ENOUGH = 400
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Hundreds of histories of two runners: no job lost, none completed twice, attempts right, nothing left at the end."""
+"""Thousands of histories of two runners: no job lost, none completed twice, attempts right, nothing left at the end."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _REPAIR = {"LoopFailed", "LoopRecovered", "SettleDelayed"}
 _RESCUE = {"JobRescued", "OutcomeDropped"}
 PROFILES = {
     "calm": (CALM, 20, _USUAL),
-    "everything": (EVERYTHING, 200, _USUAL | _REPAIR | _RESCUE | {"LeaseLost", "CancelRequested"}),
-    "lost answers": (LOST_ANSWERS, 60, _USUAL | _REPAIR),
-    "outages": (OUTAGES, 60, _USUAL | {"LoopFailed", "LoopRecovered"}),
-    "timeouts": (TIMEOUTS, 80, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
-    "takeovers": (TAKEOVERS, 60, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
+    "everything": (EVERYTHING, 500, _USUAL | _REPAIR | _RESCUE | {"LeaseLost", "CancelRequested"}),
+    "lost answers": (LOST_ANSWERS, 120, _USUAL | _REPAIR),
+    "outages": (OUTAGES, 120, _USUAL | {"LoopFailed", "LoopRecovered"}),
+    "timeouts": (TIMEOUTS, 200, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
+    "takeovers": (TAKEOVERS, 120, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
 }
 
 

@@ -72,7 +72,7 @@ def test_from_async_code(engine: Engine, driver: str) -> None:
         ({"statuses": ["finished"]}, ValueError, "'finished' is not a valid JobStatus"),
         ({"statuses": "dead"}, TypeError, "statuses='dead': pass a list of names"),
         ({"kinds": "mail.send"}, TypeError, "kinds='mail.send': pass a list"),
-        ({"limit": 0}, ValueError, "limit: 0 is below 1"),
+        ({"limit": 0}, ValueError, "limit=0: must be a whole number from 1 on"),
         ({"due": True, "statuses": ["dead"]}, ValueError, "due jobs are ready ones, not dead"),
     ],
 )

@@ -64,8 +64,7 @@ def test_a_refused_statement_costs_its_own_work_alone(engine: Engine, mine: Conn
 
 def test_an_error_names_no_values_and_leaves_the_transaction_usable(engine: Engine, mine: Connection) -> None:
     """As on a connection of the store's own."""
-    job_id = add_job(engine, payload={"secret": "S3CR3T"})
-    refuse(engine, job_id, "RAISE EXCEPTION 'again' USING ERRCODE = '40001'")
+    refuse(engine, add_job(engine, payload={"secret": "S3CR3T"}), "RAISE EXCEPTION 'no'")
     with pytest.raises(DBAPIError) as caught:
         claim(Store(mine, name="me"), uuid4())
     assert "S3CR3T" not in str(caught.value)

@@ -205,7 +205,7 @@ def test_no_such_job(engine: Engine) -> None:
 
 
 def test_numbers(engine: Engine) -> None:
-    """Each queue's jobs by status; due ones apart from delayed ones, and the ages of the oldest."""
+    """Each queue's jobs by status; due ones apart from scheduled ones, and the ages of the oldest."""
     add_job(engine, queue="a", run_at=func.now() - 2 * HOUR)
     add_job(engine, queue="a", run_at=func.now() - HOUR)
     add_job(engine, queue="a", run_at=func.now() + HOUR)
@@ -216,7 +216,7 @@ def test_numbers(engine: Engine) -> None:
             add_job(engine, queue="b", status=status, **FINISHED)
     numbers = stats(engine)
     first, second = numbers.queues
-    assert (first.queue, first.due, first.delayed, first.running, first.expired) == ("a", 2, 1, 1, 0)
+    assert (first.queue, first.due, first.scheduled, first.running, first.expired) == ("a", 2, 1, 1, 0)
     assert first.oldest_due is not None
     assert first.oldest_running is not None
     assert 2 * HOUR <= first.oldest_due < 3 * HOUR <= first.oldest_running

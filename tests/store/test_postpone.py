@@ -17,7 +17,6 @@ from sa_jobqueue.models import jobs
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.store.leases import Store
 from tests.support.jobs import add_job, add_running, change, read_job, refuse
-from tests.support.waiting import PATIENCE
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 KEPT, BATCH = 4, 3
@@ -126,7 +125,7 @@ def test_two_runners_move_a_job_once(engine: Engine, store: Store, other: Store)
     with engine.begin() as first:
         first.execute(update(jobs).where(jobs.c.id == ids[0]).values(run_at=func.now() + MINUTE))
         with ThreadPoolExecutor(1) as pool:
-            moved = pool.submit(postpone, other, ids).result(timeout=PATIENCE)
+            moved = pool.submit(postpone, other, ids).result(timeout=10)
         assert moved == ids[1:]
     assert postpone(store, ids) == []
 

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event, func, insert, make_url, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from sa_jobqueue.admin import count_prunable, prune, redrive
+from sa_jobqueue.admin import redrive
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Pruned, Settled, Settlement
 from sa_jobqueue.statements.prune import prune_listed
@@ -21,7 +21,7 @@ from sa_jobqueue.states import JobStatus, Verb
 from sa_jobqueue.store import leases
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.pieces import PROBES
-from sa_jobqueue.store.pruning import MOST_WAITS
+from sa_jobqueue.store.pruning import MOST_WAITS, count_prunable, prune
 from tests.support.jobs import add_job, add_running, read_job
 
 DAY, HOUR, NONE = timedelta(days=1), timedelta(hours=1), timedelta(0)
@@ -303,8 +303,8 @@ def test_the_count_of_a_dry_run(engine: Engine) -> None:
         ({"status": JobStatus.READY}, "only finished jobs are pruned, so one of done, dead, cancelled"),
         ({"status": "old"}, "status='old'"),
         ({"older_than": -HOUR}, "older_than: a delay can't be negative"),
-        ({"limit": 0}, "limit: 0 is not between 1 and 10,000"),
-        ({"limit": 10_001}, "limit: 10001"),
+        ({"limit": 0}, "limit=0: must be a whole number from 1 to 10000"),
+        ({"limit": 10_001}, "limit=10001"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(engine: Engine, wrong: dict[str, Any], words: str) -> None:
@@ -316,15 +316,19 @@ def test_what_cannot_be_meant_is_refused(engine: Engine, wrong: dict[str, Any], 
 
 
 def test_from_asyncio(database_url: str, engine: Engine) -> None:
-    """The same through asyncpg, awaited."""
+    """The same through asyncpg, by run_sync."""
     ids = add_finished(engine, 3)
     reference(engine, ids[:1])
 
     async def main() -> Pruned:
         asynchronous = create_async_engine(make_url(database_url).set(drivername="postgresql+asyncpg"))
         async with asynchronous.begin() as connection:
-            batch = await prune(connection, status=DONE, older_than=HOUR, limit=2)
-            batch = await prune(connection, status=DONE, older_than=HOUR, position=batch.position)
+            batch = await connection.run_sync(
+                lambda inner: prune(inner, status=DONE, older_than=HOUR, limit=2)
+            )
+            batch = await connection.run_sync(
+                lambda inner: prune(inner, status=DONE, older_than=HOUR, position=batch.position)
+            )
         await asynchronous.dispose()
         return batch
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.store.own_connection import OwnConnection
-from sa_jobqueue.store.trouble import because_of_a_row, fault_of, nothing_landed, refused
+from sa_jobqueue.store.trouble import nothing_landed, refused
 
 
 @pytest.fixture(params=["autocommit", "explicit BEGIN"])
@@ -70,14 +70,3 @@ def test_errors_of_our_own_code_leave_it_open() -> None:
     """Raised after the answer had come, perhaps: the claim of a job that we then stumble over has landed."""
     assert not refused(RuntimeError())
     assert not nothing_landed(LookupError())
-
-
-@pytest.mark.parametrize("attribute", ["sqlstate", "pgcode"])
-def test_the_server_is_understood_through_every_driver(attribute: str) -> None:
-    """psycopg2, which a caller's session may have, calls the code by a name of its own."""
-    cause = Exception("update or delete on table violates foreign key constraint")
-    setattr(cause, attribute, "23503")
-    error = DBAPIError("DELETE", {}, cause)
-    assert refused(error)
-    assert because_of_a_row(error)
-    assert fault_of(error) == "Exception, SQLSTATE 23503"

@@ -1,4 +1,4 @@
-"""One server for all tests; a database for each: as new, with the schema that our own migrations made."""
+"""One server for all tests; one database for each: a copy of a template that our own migrations made."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import psycopg
 import pytest
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
@@ -18,8 +16,7 @@ from sqlalchemy import Engine, NullPool, create_engine
 from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.testing import PostgresServer, start_postgres
 from sa_jobqueue.testing.server import connect
-from tests.support.reuse import Databases
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 _NUMBERS = itertools.count(1)
 # Tests crash servers on purpose, but never the machine: what is lost with the machine need not be on disk.
@@ -49,17 +46,10 @@ def template_database(server: PostgresServer) -> Iterator[str]:
         server.drop_database(name)
 
 
-@pytest.fixture(scope="session")
-def databases(server: PostgresServer, template_database: str) -> Iterator[Databases]:
-    """Databases with the newest schema, each used by one test at a time."""
-    with reused_databases(server, template_database) as found:
-        yield found
-
-
 @pytest.fixture
-def database_url(databases: Databases) -> Iterator[str]:
-    """The URL of a database with the newest schema and nothing in it. The test may do to it what it likes."""
-    with databases.one(fail_on_others) as url:
+def database_url(server: PostgresServer, template_database: str) -> Iterator[str]:
+    """The URL of a fresh database with the newest schema."""
+    with fresh_database(server, template=template_database) as url:
         yield url
 
 
@@ -85,16 +75,6 @@ def install(url: str) -> None:
 
 
 @contextmanager
-def reused_databases(server: PostgresServer, template: str) -> Iterator[Databases]:
-    """Copies of the template for one test after another, dropped at the end."""
-    found = Databases(server, template, new_name)
-    try:
-        yield found
-    finally:
-        found.close()
-
-
-@contextmanager
 def fresh_database(server: PostgresServer, *, template: str | None = None) -> Iterator[str]:
     """A database that is dropped afterwards; fails when somebody is still connected to it then."""
     name = new_name()
@@ -106,20 +86,15 @@ def fresh_database(server: PostgresServer, *, template: str | None = None) -> It
         server.drop_database(name)
 
 
-def fail_on_connections(url: str, timeout: float = PATIENCE) -> None:
-    """Fail when anybody is connected to this database; a connection that was just closed gets time to go."""
+def fail_on_connections(url: str) -> None:
+    """Fail when others are connected to this database; a connection that was just closed gets time to go."""
     with connect(url) as connection:
-        fail_on_others(connection, timeout)
-
-
-def fail_on_others(connection: psycopg.Connection[Any], timeout: float = PATIENCE) -> None:
-    """Fail when others are connected to the database of this connection."""
-    try:
-        wait_until(lambda: not connection.execute(OTHER_SESSIONS).fetchall(), timeout=timeout)
-    except AssertionError:
-        left = connection.execute(OTHER_SESSIONS).fetchall()
-        lines = [f"  pid {pid} {name!r} {state}: {query}" for pid, name, state, query in left]
-        pytest.fail("\n".join(["connections left over:", *lines]))
+        try:
+            wait_until(lambda: not connection.execute(OTHER_SESSIONS).fetchall(), timeout=2)
+        except AssertionError:
+            left = connection.execute(OTHER_SESSIONS).fetchall()
+            lines = [f"  pid {pid} {name!r} {state}: {query}" for pid, name, state, query in left]
+            pytest.fail("\n".join(["connections left over:", *lines]))
 
 
 def new_name() -> str:

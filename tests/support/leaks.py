@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def no_thread_left_over() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     try:
-        wait_until(lambda: set(threading.enumerate()) <= before, timeout=PATIENCE)
+        wait_until(lambda: set(threading.enumerate()) <= before, timeout=2)
     except AssertionError:
         left = ", ".join(sorted(thread.name for thread in set(threading.enumerate()) - before))
         pytest.fail(f"threads left over: {left}")

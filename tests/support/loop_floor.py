@@ -14,7 +14,7 @@ from sa_jobqueue.runner.executors.loop_watch import Blockage
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.states import Verb
 from tests.support.executions import execution
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 
 class LoopFloor:
@@ -54,7 +54,7 @@ def loop_floor(**limits: int) -> Iterator[LoopFloor]:
         yield floor
     finally:
         floor.executor.stop()
-        assert floor.executor.join(PATIENCE)
+        assert floor.executor.join(10)
 
 
 class Gate:

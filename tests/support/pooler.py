@@ -11,7 +11,6 @@ from select import select
 from sqlalchemy import URL, make_url
 
 from sa_jobqueue.testing.server import connect
-from tests.support.waiting import PATIENCE
 
 PORT = 6432
 SETTINGS = {
@@ -42,7 +41,7 @@ class Pooler:
         """Let nobody in any more, and wait for those inside to go."""
         self._listener.shutdown(socket.SHUT_RDWR)
         for thread in (self._door, *self._clients):
-            thread.join(PATIENCE)
+            thread.join(10)
         self._listener.close()
 
     def _accept(self) -> None:

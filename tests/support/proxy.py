@@ -21,8 +21,6 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from tests.support.waiting import PATIENCE
-
 #: Client messages that belong to a statement of the extended protocol; Sync or a simple Query ends one.
 _PARTS, _ENDS = b"PBDECH", b"SQ"
 _READY = b"Z"[0]
@@ -73,13 +71,13 @@ class Rule:
                 self._left -= 1
             return True
 
-    def wait(self, count: int = 1, timeout: float = PATIENCE) -> None:
+    def wait(self, count: int = 1, timeout: float = 15.0) -> None:
         """Block until so many statements have met their fate."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.struck >= count, timeout):
                 raise AssertionError(f"{self.fate.name} struck {self.struck} statements, not {count}")
 
-    def release(self, timeout: float = PATIENCE) -> None:
+    def release(self, timeout: float = 15.0) -> None:
         """Let through what is held or comes late, and block until the server has answered it all."""
         with self._changed:
             self._released = True
@@ -140,7 +138,7 @@ class Proxy:
             self._rules.append(rule)
         return rule
 
-    def wait_for(self, pick: Pick, count: int = 1, timeout: float = PATIENCE) -> None:
+    def wait_for(self, pick: Pick, count: int = 1, timeout: float = 15.0) -> None:
         """Block until so many statements that are picked have been sent, whatever became of them."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.count(pick) >= count, timeout):
@@ -180,11 +178,11 @@ class Proxy:
     def close(self) -> None:
         """Let nobody in, break what is open and wait for its end."""
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._door.join(PATIENCE)
+        self._door.join(10)
         self._listener.close()
         self._end_links()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(10)
 
     def _end_links(self) -> None:
         with self._lock:

@@ -8,12 +8,8 @@ from typing import TypeVar
 
 Answer = TypeVar("Answer")
 
-#: Seconds that whatever comes anyway may take: on a busy machine a process alone may need many to start. A test names
-#: a shorter time only where that time is what it tests.
-PATIENCE = 60.0
 
-
-def wait_until(predicate: Callable[[], Answer], *, timeout: float = PATIENCE, what: str = "") -> Answer:
+def wait_until(predicate: Callable[[], Answer], *, timeout: float = 10.0, what: str = "") -> Answer:
     """Ask until the answer is true and return it; AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, sessionmaker
 
 from sa_jobqueue.models import jobs as table
+from tests.entry.application import Base
 
 Answer = TypeVar("Answer")
 JOINED: dict[str, Any] = {"join_transaction_mode": "create_savepoint", "expire_on_commit": False}
@@ -88,14 +89,9 @@ async def told(answer: Any) -> Any:
 
 
 @pytest.fixture
-def database_url(application_url: str) -> str:
-    """Every database here also has the application's tables."""
-    return application_url
-
-
-@pytest.fixture
 def application(engine: Engine) -> Engine:
-    """The engine of a database that also has the application's tables."""
+    """The engine of a fresh database that also has the application's tables."""
+    Base.metadata.create_all(engine)
     return engine
 
 

@@ -205,7 +205,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent() -> None:
     session = Session(engine)
     with pytest.raises(TypeError, match="expected a Registry second, got str"):
         drain(session, "jobs")  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="limit: 0 is below 1"):
+    with pytest.raises(ValueError, match="limit: expected a whole number from 1, got 0"):
         drain(session, jobs, limit=0)
-    with pytest.raises(TypeError, match=r"queues: expected several, as in \('ai',\)"):
+    with pytest.raises(TypeError, match=r"queues: expected several, got 'ai' alone: write \['ai'\]"):
         drain(session, jobs, queues="ai")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -56,16 +55,13 @@ SHOP = """
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A folder on the path in which pytest finds the package's entry points, as an installation leaves them."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    project, wheel = settings["project"], settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     folder = tmp_path / "site" / "sa_jobqueue-0.dist-info"
     folder.mkdir(parents=True)
     points = "\n".join(f"{name} = {where}" for name, where in project["entry-points"]["pytest11"].items())
     (folder / "entry_points.txt").write_text(f"[pytest11]\n{points}\n")
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: sa-jobqueue\nVersion: 0\n")
     (folder / "RECORD").write_text("_sa_jobqueue_pytest.py,,\nsa_jobqueue/__init__.py,,\n")
-    for source, target in wheel["force-include"].items():
-        shutil.copyfile(ROOT / source, folder.parent / target)
     return folder.parent
 
 

@@ -43,7 +43,7 @@ def embed(ctx: JobContext, document_id: int) -> None: ...
 
 def sync_targets(session: Session, scoped: scoped_session[Session], connection: Connection) -> None:
     assert_type(drain(session, jobs), Drained)
-    assert_type(drain(scoped, jobs, queues=["ai"], limit=5, with_delayed=True), Drained)
+    assert_type(drain(scoped, jobs, queues=["ai"], limit=5, with_scheduled=True), Drained)
     assert_type(drain(connection, jobs, raise_errors=False).runs, tuple[Performed, ...])
     assert_type(assert_enqueued(session, embed), StoredJob)
     assert_type(assert_enqueued(scoped, "k", {"a": 1}, count=2), list[StoredJob])

@@ -14,7 +14,7 @@ from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.states import Verb
 from tests.support.executions import execution
 from tests.support.loop_floor import Gate, LoopFloor, loop_floor, nothing
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 
 class _BareError(BaseException):
@@ -102,7 +102,7 @@ def test_a_loop_that_is_broken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     floor.executor.submit([execution(break_it)])
     wait_until(lambda: floor.faults)
     floor.executor.stop()
-    assert floor.executor.join(PATIENCE)
+    assert floor.executor.join(10)
 
 
 def test_whoever_cancels_every_task_it_finds_costs_no_outcome() -> None:
@@ -203,7 +203,7 @@ def test_a_second_interruption_cancels_again_and_the_first_counts() -> None:
         floor.executor.submit([one])
         wait_until(lambda: one._cancel is not None)
         floor.executor.interrupt(one, Interruption.CANCEL_REQUESTED)
-        assert swallowed.wait(PATIENCE)
+        assert swallowed.wait(10)
         floor.executor.interrupt(one, Interruption.SHUTDOWN)
         wait_until(lambda: floor.outcomes)
     assert one.interruption is Interruption.CANCEL_REQUESTED

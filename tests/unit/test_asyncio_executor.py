@@ -15,7 +15,7 @@ from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.states import Verb
 from tests.support.executions import execution
 from tests.support.loop_floor import Gate, LoopFloor, loop_floor, nothing
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 
 def test_each_queue_runs_as_many_as_its_limit() -> None:
@@ -26,7 +26,7 @@ def test_each_queue_runs_as_many_as_its_limit() -> None:
 
     def plain() -> None:
         in_threads.append(1)
-        assert opened.wait(PATIENCE)
+        assert opened.wait(10)
         in_threads.pop()
 
     with loop_floor(a=2, b=100) as floor:
@@ -49,7 +49,7 @@ def test_a_plain_handler_runs_in_a_thread_and_blocks_nobody() -> None:
     """A def handler in a queue of this executor may block for as long as it likes."""
     gate = threading.Event()
     with loop_floor(default=2) as floor:
-        blocking = execution(lambda: gate.wait(PATIENCE))
+        blocking = execution(lambda: gate.wait(10))
         floor.executor.submit([blocking])
         floor.carry_out(nothing)
         assert [one.execution for one in floor.outcomes] != [blocking]
@@ -91,7 +91,7 @@ def test_a_stop_beginsnothing_more_and_lets_what_waits_go() -> None:
         wait_until(lambda: floor.verbs() == [Verb.RELEASE] * 10)
         assert not floor.executor.join(0)
         gate.opened = True
-        assert floor.executor.join(PATIENCE)
+        assert floor.executor.join(10)
         late = [execution(begin) for _ in range(3)]
         floor.executor.submit(late)
         assert floor.executor.take_back(["default"]) == late
@@ -124,7 +124,7 @@ def test_submitting_taking_back_and_stopping_at_once_losesnothing() -> None:
         floor.executor.stop()
         for thread in threads:
             thread.join()
-        assert floor.executor.join(PATIENCE)
+        assert floor.executor.join(10)
         back += floor.executor.take_back(["default"])
         assert len(back) + len(floor.outcomes) == 20
 
@@ -143,7 +143,7 @@ def test_an_executor_that_gets_no_thread_says_so(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(RuntimeError, match="can't start new thread"):
             floor.executor.start()
     floor.executor.stop()
-    assert floor.executor.join(PATIENCE)
+    assert floor.executor.join(10)
 
 
 def test_each_job_has_a_context_of_its_own() -> None:
@@ -214,7 +214,7 @@ def test_a_failed_handlers_locals_are_let_go_at_once() -> None:
     try:
         with loop_floor() as floor:
             floor.carry_out(fail)
-            wait_until(lambda: kept[0]() is None, what="the handler's locals to be gone")
+            wait_until(lambda: kept[0]() is None, timeout=2, what="the handler's locals to be gone")
     finally:
         gc.enable()
 
@@ -230,4 +230,4 @@ def test_an_idle_loop_keeps_no_execution_alive() -> None:
         del work
         wait_until(lambda: floor.outcomes)
         floor.outcomes.clear()
-        wait_until(lambda: gc.collect() >= 0 and kept() is None, what="the execution to be gone")
+        wait_until(lambda: gc.collect() >= 0 and kept() is None, timeout=2, what="the execution to be gone")

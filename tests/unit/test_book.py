@@ -8,7 +8,6 @@ from uuid import UUID
 
 from sa_jobqueue.runner.book import Book
 from tests.support.executions import execution
-from tests.support.waiting import PATIENCE
 
 
 def test_the_same_job_under_two_tokens_is_two_entries() -> None:
@@ -167,9 +166,9 @@ def test_the_wait_for_an_empty_book_ends_with_the_last_drop_or_in_time() -> None
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert waiting.wait(PATIENCE)
+    assert waiting.wait(5)
     book.drop([one.key])
-    thread.join(PATIENCE)
+    thread.join(5)
     assert empty == [True]
 
 
@@ -185,5 +184,5 @@ def test_outcomes_can_be_waited_for() -> None:
     waiter = threading.Thread(target=lambda: book.wait_until_decided(keys, time.monotonic() + 60))
     waiter.start()
     book.drop([other.key])
-    waiter.join(PATIENCE)
+    waiter.join(10)
     assert not waiter.is_alive()

@@ -10,11 +10,10 @@ import pytest
 
 from sa_jobqueue.cli import output
 from sa_jobqueue.cli.asking import Progress
-from sa_jobqueue.cli.output import coloured, cut, fit, json_line, width_of
+from sa_jobqueue.cli.output import coloured, cut, fit, json_line, safe, safe_lines, width_of
 from sa_jobqueue.cli.table import Column, lines
 from sa_jobqueue.cli.when import relative, when
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.terminal import safe, safe_lines
 from sa_jobqueue.views import JobSummary, QueueStats
 
 NOW = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)

@@ -19,7 +19,7 @@ from sa_jobqueue.runner.executors.threads import ThreadExecutor
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.states import Verb
 from tests.support.executions import execution
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 
 class _Floor:
@@ -42,7 +42,7 @@ def _floor(**limits: int) -> Iterator[_Floor]:
         yield floor
     finally:
         floor.executor.stop()
-        assert floor.executor.join(PATIENCE)
+        assert floor.executor.join(10)
 
 
 def test_each_queue_runs_as_many_as_its_limit() -> None:
@@ -55,7 +55,7 @@ def test_each_queue_runs_as_many_as_its_limit() -> None:
         def run() -> None:
             with lock:
                 running[queue] += 1
-            assert gate.wait(PATIENCE)
+            assert gate.wait(10)
 
         return run
 
@@ -74,7 +74,7 @@ def test_what_waits_is_taken_back_and_never_begins() -> None:
     begun: list[int] = []
 
     with _floor(a=1, b=1) as floor:
-        first = execution(lambda: gate.wait(PATIENCE), queue="a")
+        first = execution(lambda: gate.wait(10), queue="a")
         floor.executor.submit([first])
         rest = [execution(lambda: begun.append(1), queue="a") for _ in range(50)]
         floor.executor.submit(rest)
@@ -94,11 +94,11 @@ def test_a_stop_begins_nothing_more_and_lets_what_waits_go() -> None:
 
     def run() -> None:
         running.release()
-        assert gate.wait(PATIENCE)
+        assert gate.wait(10)
 
     with _floor(default=2) as floor:
         floor.executor.submit([execution(run) for _ in range(2)])
-        assert all(running.acquire(timeout=PATIENCE) for _ in range(2))
+        assert all(running.acquire(timeout=10) for _ in range(2))
         floor.executor.submit([execution(lambda: begun.append(1)) for _ in range(10)])
         floor.executor.stop()
         late = [execution(lambda: begun.append(2)) for _ in range(3)]
@@ -106,7 +106,7 @@ def test_a_stop_begins_nothing_more_and_lets_what_waits_go() -> None:
         assert not floor.executor.join(0)
         back = floor.executor.take_back(["default"])
         gate.set()
-        assert floor.executor.join(PATIENCE)
+        assert floor.executor.join(10)
     assert begun == []
     released = floor.verbs().count(Verb.RELEASE)
     assert len(back) + released == 13
@@ -138,7 +138,7 @@ def test_threads_end_with_a_stop_however_it_is_raced() -> None:
         floor.executor.stop()
         for thread in threads:
             thread.join()
-        assert floor.executor.join(PATIENCE)
+        assert floor.executor.join(10)
         back += floor.executor.take_back(["default"])
         assert len(back) + len(floor.outcomes) == 20
 
@@ -203,7 +203,7 @@ def test_an_exception_thrown_into_a_thread_too_late_ends_no_thread() -> None:
     executor.submit([execution() for _ in range(3)])
     wait_until(lambda: len(outcomes) == 3)
     executor.stop()
-    assert executor.join(PATIENCE)
+    assert executor.join(10)
 
 
 def test_a_verdict_that_fails_is_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_a_failed_handlers_locals_are_let_go_at_once() -> None:
         with _floor() as floor:
             floor.executor.submit([execution(fail)])
             wait_until(lambda: floor.outcomes)
-            wait_until(lambda: kept[0]() is None, what="the handler's locals to be gone")
+            wait_until(lambda: kept[0]() is None, timeout=2, what="the handler's locals to be gone")
     finally:
         gc.enable()
 
@@ -340,4 +340,4 @@ def test_an_idle_thread_keeps_no_execution_alive() -> None:
         del work
         wait_until(lambda: floor.outcomes)
         floor.outcomes.clear()
-        wait_until(lambda: gc.collect() >= 0 and kept() is None, what="the execution to be gone")
+        wait_until(lambda: gc.collect() >= 0 and kept() is None, timeout=2, what="the execution to be gone")

@@ -14,7 +14,7 @@ import pytest
 from sa_jobqueue.events import LoopFailed, LoopRecovered, Subscribers
 from sa_jobqueue.loop import FIRST_BACKOFF, LONGEST_BACKOFF, End, Failed, Loop, WaitUntil, backoff
 from tests.support.runners import Recorder
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _running(harness: _Harness) -> Iterator[_Harness]:
         yield harness
     finally:
         harness.loop.post("stop")
-        assert harness.loop.join(PATIENCE)
+        assert harness.loop.join(10)
 
 
 def _retrying(events: Sequence[Any], *after: Any) -> list[Any]:
@@ -96,7 +96,7 @@ def test_a_failing_action_is_reported_once_and_once_when_it_is_over() -> None:
     done = threading.Event()
     with _running(_Harness(_retrying, _failing(20, done))) as harness:
         harness.loop.post("go")
-        assert done.wait(PATIENCE)
+        assert done.wait(10)
         (recovered,) = harness.recorder.wait_for(LoopRecovered)
     (failed,) = harness.recorder.of(LoopFailed)
     assert (failed.loop, failed.failures, "ConnectionError: away" in failed.error) == ("test", 1, True)
@@ -110,7 +110,7 @@ def test_other_actions_that_work_are_no_recovery() -> None:
     harness = _Harness(lambda events: _retrying(events, Report()), _failing(5, done))
     with _running(harness):
         harness.loop.post("go")
-        assert done.wait(PATIENCE)
+        assert done.wait(10)
         harness.recorder.wait_for(LoopRecovered)
     assert len(harness.recorder.of(LoopFailed)) == 1
     assert [recovered.failures for recovered in harness.recorder.of(LoopRecovered)] == [5]
@@ -167,7 +167,7 @@ def test_an_action_may_recover_the_whole_loop() -> None:
         harness.loop.post("go")
         (recovered,) = harness.recorder.wait_for(LoopRecovered)
         harness.loop.post("go")
-        assert done.wait(PATIENCE)
+        assert done.wait(10)
     assert recovered.failures == 1
     assert len(harness.recorder.of(LoopRecovered)) == 1
 
@@ -182,7 +182,7 @@ def test_pauses_grow_with_the_failures_of_the_same_thing() -> None:
 
     harness = _Harness(decide, _failing(100, threading.Event()))
     with _running(harness):
-        assert harness.ended.wait(PATIENCE)
+        assert harness.ended.wait(10)
     for number, wait in enumerate(waits):
         longest = min(FIRST_BACKOFF * 2**number, LONGEST_BACKOFF)
         assert longest / 2 <= wait <= longest
@@ -210,7 +210,7 @@ def test_a_fault_in_the_step_ends_the_loop_and_is_told(fault: BaseException) -> 
 
     with _running(_Harness(decide, print)) as harness:
         harness.loop.post("anything")
-        assert harness.ended.wait(PATIENCE)
+        assert harness.ended.wait(10)
     assert harness.ended_with == [fault]
 
 
@@ -222,7 +222,7 @@ def test_an_action_that_raises_no_exception_but_worse_ends_the_loop() -> None:
 
     with _running(_Harness(_retrying, perform)) as harness:
         harness.loop.post("go")
-        assert harness.ended.wait(PATIENCE)
+        assert harness.ended.wait(10)
     assert [type(fault) for fault in harness.ended_with] == [SystemExit]
 
 
@@ -246,12 +246,12 @@ def test_what_gathers_meanwhile_is_handled_in_one_step() -> None:
 
     def perform(_action: Any) -> str:
         begun.set()
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(10)
         return "answer"
 
     with _running(_Harness(decide, perform)) as harness:
         harness.loop.post("go")
-        assert begun.wait(PATIENCE)
+        assert begun.wait(10)
         for number in range(100):
             harness.loop.post(number)
         go_on.set()
@@ -270,7 +270,7 @@ def test_a_loop_that_always_has_something_to_do_hears_a_stop() -> None:
         return [End()] if "stop" in events else [Work()]
 
     with _running(_Harness(decide, perform)):
-        assert working.wait(PATIENCE)
+        assert working.wait(10)
 
 
 def test_a_time_wakes_it_without_events() -> None:
@@ -288,4 +288,4 @@ def test_a_time_wakes_it_without_events() -> None:
         return [WaitUntil(asked[0])]
 
     with _running(_Harness(decide, print)):
-        assert woken.wait(PATIENCE)
+        assert woken.wait(10)

@@ -11,7 +11,7 @@ from typing import Any
 from sa_jobqueue.runner.executors.loop_watch import LOOK_INTERVAL, Watching, look
 from tests.support.executions import execution
 from tests.support.loop_floor import loop_floor
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 
 async def _wait() -> None:
@@ -24,7 +24,7 @@ def test_the_handler_that_blocks_is_named_and_those_that_wait_are_not() -> None:
 
     async def block_twice() -> None:
         for gate in gates:
-            assert gate.wait(PATIENCE)
+            assert gate.wait(30)
             await asyncio.sleep(0)
 
     with loop_floor(default=10) as watched:
@@ -42,7 +42,7 @@ def test_the_handler_that_blocks_is_named_and_those_that_wait_are_not() -> None:
 
 def _blocks_in_a_task(gate: threading.Event) -> Callable[[], Any]:
     async def block() -> None:
-        assert gate.wait(PATIENCE)
+        assert gate.wait(30)
 
     async def parent() -> None:
         await asyncio.create_task(block())

@@ -32,7 +32,7 @@ READS: list[Callable[[], Any]] = [
     detail.detail,
     session.bounded,
     session.clock,
-    stats.ready,
+    stats.waiting,
     stats.running,
     stats.finished,
 ]

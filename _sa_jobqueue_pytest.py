@@ -1,7 +1,7 @@
 """The pytest plugin of sa_jobqueue: one fixture.
 
-pytest loads it in every run where sa_jobqueue is installed, and so it imports nothing until the fixture is used. The
-installation puts it beside the package, as `_sa_jobqueue_pytest`: an import from inside would bring SQLAlchemy along.
+pytest loads it in every run where sa_jobqueue is installed, and so it imports nothing until the fixture is used. It
+stands outside of the package because that would import SQLAlchemy.
 """
 
 from __future__ import annotations
