@@ -26,7 +26,8 @@ _FOREIGN_OPTIONS = (
     "statement_cache_size",
 )
 
-_URL_PASSWORD = re.compile(r"(://[^\s/:@]*:)\S+(@)")
+#: The placeholder of our own examples is no password: hidden it would read as something to type.
+_URL_PASSWORD = re.compile(r"(://[^\s/:@]*:)(?!password@host[:/][^\s@]*(?:\s|$))\S+(@)")
 _NAMED_PASSWORD = re.compile(r"(?i)\b(\w*password\s*=\s*)(?:'[^']*'|\"[^\"]*\"|[^\s&'\",;)]+)")
 
 

@@ -123,8 +123,8 @@ class SettleDelayed:
 class OutcomeDropped:
     """An outcome is thrown away: nothing was written, for the job isn't this runner's any more.
 
-    "lost": another owner or an operator has it; after a lost answer this outcome may have landed before them. "gone": the
-    row doesn't exist.
+    "lost": another owner or an operator has it, or it was settled in the handler's place after a timeout; after a lost
+    answer this outcome may have landed before them. "gone": the row doesn't exist.
     """
 
     job_id: int
@@ -148,7 +148,7 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerTimedOut:
-    """A handler has run for longer than its `timeout` and was asked to end, where its executor can ask.
+    """A handler has run for longer than its `timeout`. With `cancelled` it is async and cancelled now; others run on.
 
     Its lease is renewed no more. What it says within `given_up_in` still counts; after that the attempt is settled in
     its place, as one that timed out. Its slot stays occupied until it ends.
@@ -160,6 +160,7 @@ class HandlerTimedOut:
     attempt: int
     timeout: timedelta
     given_up_in: timedelta
+    cancelled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,7 +133,8 @@ def make_handler(function: Callable[..., Any], settings: HandlerSettings) -> Han
 def several(what: str, values: Iterable[Any]) -> tuple[Any, ...]:
     """The values as a tuple; TypeError for a single one, which may well be iterable too (a text)."""
     if isinstance(values, str | type) or not isinstance(values, Iterable):
-        raise TypeError(f"{what}: expected several, as in ({values!r},), got {values!r} alone")
+        shown = getattr(values, "__name__", None) or repr(values)
+        raise TypeError(f"{what}: expected several, got {shown} alone: write [{shown}]")
     return tuple(values)
 
 

@@ -46,7 +46,9 @@ class HandlerSignature:
         try:
             bound = self.parameters.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{kind}: {error}: call it as {self.function_name}{self.parameters}") from None
+            raise TypeError(
+                f"{kind}: {error}: call it as {self.function_name}{self.parameters}{self._context_hint}"
+            ) from None
         payload = dict(bound.arguments)
         if self.takes_any_field:
             *_, rest = self.parameters.parameters
@@ -65,6 +67,19 @@ class HandlerSignature:
             arguments[name] = context
         return arguments
 
+    @property
+    def _context_hint(self) -> str:
+        """For who took the parameter's name for what matters: its annotation does."""
+        first = next(iter(self.parameters.parameters.values()), None)
+        if (
+            self.injected
+            or first is None
+            or first.annotation is not first.empty
+            or first.name not in self.required
+        ):
+            return ""
+        return f"; if {first.name!r} is meant for the runner's context, write {first.name}: {JobContext.__name__}"
+
     def _check(self, kind: str, payload: Any) -> None:
         where = f"kind {kind!r}: the payload"
         if not isinstance(payload, dict):
@@ -76,7 +91,7 @@ class HandlerSignature:
             if name not in payload:
                 raise PayloadError(
                     f"{where} lacks {name!r}, which {self.function_name}{self.parameters} needs: give the parameter a "
-                    "default, so that jobs enqueued without it can run"
+                    f"default, so that jobs enqueued without it can run{self._context_hint}"
                 )
         refused = self.injected if self.takes_any_field else payload.keys() - self.fields
         for name in sorted(refused):

@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 import sqlalchemy
 
+from sa_jobqueue.cli.groups import Group
 from sa_jobqueue.cli.jobs import jobs
 from sa_jobqueue.cli.prune import prune
 from sa_jobqueue.cli.run import run
@@ -33,6 +34,7 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
 
 
 @click.group(
+    cls=Group,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Each command's --help has its exit codes.",
 )

@@ -51,17 +51,21 @@ def retention_option(status: JobStatus, default: timedelta | None) -> Callable[[
 
 def retention(ctx: click.Context, param: click.Parameter, text: str) -> timedelta | None:
     """A duration, or None for `forever`."""
-    if text.strip().lower() == FOREVER:
-        return None
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}, or {FOREVER}", ctx, param) from None
+    return _duration_or(FOREVER, ctx, param, text)
 
 
 def timeout(ctx: click.Context, param: click.Parameter, text: str) -> timedelta | None:
     """A duration, or None for `never`."""
-    return None if text.strip().lower() == "never" else duration(ctx, param, text)
+    return _duration_or("never", ctx, param, text)
+
+
+def _duration_or(endless: str, ctx: click.Context, param: click.Parameter, text: str) -> timedelta | None:
+    if text.strip().lower() == endless:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, or {endless}", ctx, param) from None
 
 
 def duration(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:

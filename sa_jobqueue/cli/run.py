@@ -6,6 +6,7 @@ What a runner does is `runner`'s business.
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ from sa_jobqueue.models import configure
 from sa_jobqueue.models import metadata as tables
 from sa_jobqueue.names import check_name, hint
 from sa_jobqueue.runner import Retention, Runner, RunnerSettings
+from sa_jobqueue.runner.crew import FORCED
 from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY
 from sa_jobqueue.states import JobStatus
 
@@ -120,7 +122,8 @@ def run(
 ) -> None:
     """Run the jobs of a registry: `sa-jobqueue run myapp.jobs:jobs`.
 
-    The current folder is importable. A first signal (INT, TERM) stops the runner gracefully, a second one at once.
+    The current folder is importable. A first signal (INT, TERM) stops the runner gracefully, a second one, half a second
+    later or more, at once.
     """
     # Before the application is imported, so that what it logs then is seen.
     logs.set_up_logging(log_format, log_level, sys.stderr)
@@ -159,7 +162,13 @@ def _run(registry: Registry, url: URL, settings: RunnerSettings) -> int:
     gc.collect()
     gc.freeze()
     try:
-        return Runner(registry, url, settings, subscribers=[logs.log_event]).run(handle_signals=True)
+        code = Runner(registry, url, settings, subscribers=[logs.log_event]).run(handle_signals=True)
+        if code > FORCED:
+            logs.logger.warning(
+                "ended at once by a second %s: what was running is taken back when its lease has ended",
+                signal.Signals(code - FORCED).name,
+            )
+        return code
     except SchemaVersionError as error:
         raise SchemaError(str(error)) from error
     except ConfigurationError as error:

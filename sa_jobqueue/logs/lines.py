@@ -103,6 +103,11 @@ def _line(event: ev.Event) -> tuple[int, str]:
             )
         case ev.LeaseLost():
             return logging.WARNING, f"{_job(event)}: lease lost while it runs: {_CAUSES[event.cause]}"
+        case ev.HandlerTimedOut(cancelled=True):
+            return logging.INFO, (
+                f"{_job(event)} is cancelled after its timeout of {format_duration(event.timeout)}; unless it ends within "
+                f"{format_duration(event.given_up_in)} its slot stays occupied, and others may run the job again"
+            )
         case ev.HandlerTimedOut():
             return logging.WARNING, (
                 f"{_job(event)} still runs after its timeout of {format_duration(event.timeout)}: its lease is renewed no "
@@ -166,7 +171,7 @@ def _line(event: ev.Event) -> tuple[int, str]:
 
 
 _CAUSES = {
-    "lost": "another owner or an operator has the job",
+    "lost": "the job isn't this attempt's any more: taken over, given up after its timeout, or changed by an operator",
     "gone": "the row doesn't exist any more",
 }
 

@@ -14,11 +14,12 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 
 from sa_jobqueue.database import normalise_url
 from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.events import RunnerStarted, Subscribers
+from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner.awaited import in_thread
 from sa_jobqueue.runner.crew import Crew
 from sa_jobqueue.runner.ending import FORCED, STOPPED, Ending, end
@@ -29,16 +30,15 @@ from sa_jobqueue.runner.signals import SecondSignal, stop_on_signals
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from sqlalchemy import URL
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from sa_jobqueue.events import Subscriber
-    from sa_jobqueue.registry import Registry
 
 
 class Runner:
     """Runs the handlers of a registry on the jobs of some queues, in threads of this process and on one event loop.
 
-    Holds up to four connections of its own to `database`; an Engine lends its URL, never its pool.
+    Holds up to four connections of its own to `database`; an Engine or AsyncEngine lends its URL, never its pool.
     `run()` blocks; `start()` and `stop()` embed it in a host, as does `with Runner(...):`. In a host with an event loop
     `await serve()` does what `run()` does, and `async with Runner(...):` what `with` does, without blocking the loop. A
     stopped runner may be started again.
@@ -47,15 +47,20 @@ class Runner:
     def __init__(
         self,
         registry: Registry,
-        database: str | URL | Engine,
+        database: str | URL | Engine | AsyncEngine,
         settings: RunnerSettings | None = None,
         *,
         subscribers: Iterable[Subscriber] = (),
     ) -> None:
+        if not isinstance(registry, Registry):
+            raise TypeError(
+                f"Runner(): expected a Registry first, got {type(registry).__qualname__}; one registry takes in another "
+                "by registry.include(other)"
+            )
         self.settings: RunnerSettings = settings or RunnerSettings()
         self.registry = registry
         self.id: str = self.settings.name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
-        self._url = normalise_url(database.url if isinstance(database, Engine) else database)
+        self._url = normalise_url(_url_of(database))
         self._subscribers = Subscribers(subscribers)
         self._lock = threading.Lock()
         #: The threads that are at starting or ending it: what they call meanwhile must not wait for them.
@@ -248,3 +253,16 @@ class Runner:
                 yield
         finally:
             self._at_it.discard(me)
+
+
+def _url_of(database: object) -> str | URL:
+    engine = getattr(
+        database, "sync_engine", database
+    )  # an AsyncEngine needs greenlet and so is not imported here
+    if isinstance(engine, Engine):
+        return engine.url
+    if isinstance(engine, str | URL):
+        return engine
+    raise TypeError(
+        f"Runner(): expected the database second, as a URL or an Engine, got {type(database).__qualname__}"
+    )

@@ -1,8 +1,13 @@
-"""SIGTERM and SIGINT for a runner that owns its process: the first asks for a stop, the second ends the wait."""
+"""SIGTERM and SIGINT for a runner that owns its process: the first asks for a stop, the second ends the wait.
+
+Who starts a runner through `timeout`, or another wrapper of which a whole group is signalled, often sends it one
+stop twice: once by the group, once handed on by the wrapper. Those two are one.
+"""
 
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,6 +16,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+#: Seconds within which a repeated signal is the same one, and nobody's second thought.
+SAME_WITHIN = 0.5
 
 
 class SecondSignal(BaseException):  # like KeyboardInterrupt, it must pass every `except Exception`
@@ -25,16 +32,19 @@ class SecondSignal(BaseException):  # like KeyboardInterrupt, it must pass every
 def stop_on_signals(request_stop: Callable[[str], None]) -> Iterator[None]:
     """Answer the first signal by `request_stop(name)`, the next by SecondSignal; the host's handlers come back after.
 
+    What comes within `SAME_WITHIN` of the first says nothing new.
     Raises ValueError outside the main thread, where Python allows no signal handlers.
     """
-    asked = False
+    asked: float | None = None
 
     def answer(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        now = time.monotonic()
+        if asked is None:
+            asked = now
+            request_stop(signal.Signals(number).name)
+        elif now - asked >= SAME_WITHIN:
             raise SecondSignal(number)
-        asked = True
-        request_stop(signal.Signals(number).name)
 
     previous = {number: signal.signal(number, answer) for number in SIGNALS}
     try:

@@ -120,6 +120,7 @@ class Timekeeper:
                 attempt=job.counted_attempts,
                 timeout=timeout,
                 given_up_in=self._patience,
+                cancelled=execution.handler.is_async,
             )
         )
         self._executor.interrupt(execution, Interruption.TIMEOUT)

@@ -48,6 +48,11 @@ def run_on(
             f"{caller}(): expected a Session, Connection, AsyncSession or AsyncConnection first, got "
             f"{type(target).__qualname__}"
         )
+
     # AsyncSession and AsyncConnection, which need greenlet and so are not imported here.
-    answer: Coroutine[Any, Any, AnswerT] = target.run_sync(work)
-    return answer
+    async def answer() -> AnswerT:
+        answered: AnswerT = await target.run_sync(work)
+        return answered
+
+    answer.__qualname__ = caller  # Python's warning of a forgotten await tells it
+    return answer()

@@ -20,8 +20,8 @@ it:
     @pytest.fixture(scope="session")
     def engine(jobqueue_database_url):
         engine = create_engine(jobqueue_database_url)
-        Base.metadata.create_all(engine)  # or your migrations: alembic upgrade head
-        sa_jobqueue.metadata.create_all(engine)
+        sa_jobqueue.metadata.create_all(engine)  # or your migrations for both: alembic upgrade head
+        Base.metadata.create_all(engine)
         yield engine
         engine.dispose()
 
@@ -47,8 +47,26 @@ it:
         assert order.receipt == "receipt for ada@example.org"
 
 With `create_savepoint` a commit or rollback of the application's ends a savepoint, and only the fixture ends the
-transaction. The same with `async_sessionmaker`, `async with async_engine.connect()` and async handlers. The fixture
-`jobqueue_database_url` comes with the package: an empty database for the whole run, on a server of `start_postgres()`.
+transaction. Async tests have the same with `async_sessionmaker` and async handlers; the engine is one per test, as is
+the event loop:
+
+    @pytest_asyncio.fixture
+    async def async_session(engine, jobqueue_database_url):  # `engine` has made the tables
+        async_engine = create_async_engine(jobqueue_database_url)
+        async with async_engine.connect() as connection:
+            transaction = await connection.begin()
+            make_async_session.configure(bind=connection, join_transaction_mode="create_savepoint")
+            async with make_async_session() as session:
+                yield session
+            await transaction.rollback()
+        await async_engine.dispose()
+
+    await assert_enqueued(async_session, send_receipt)
+    assert await drain(async_session, jobs) == Drained(done=1)
+    assert (await perform_async(send_receipt.call(order_id=7))).status == "done"
+
+The fixture `jobqueue_database_url` comes with the package: an empty database for the whole run, on a server of
+`start_postgres()`.
 
 Nothing here is needed in production.
 """

@@ -223,13 +223,18 @@ def _judged(target: Any, look: _Expected | _Refused, caller: str) -> Any:
     __tracebackhide__ = True
     answer = run_on(target, look, caller=caller)
     if inspect.iscoroutine(answer):
-        return _judged_later(answer)
+        answer.close()  # asked again when it is awaited: a forgotten await is one warning, not two
+        return _judged_later(target, look, caller)
     return _raised(answer)
 
 
-async def _judged_later(answer: Coroutine[Any, Any, Any]) -> Any:
-    __tracebackhide__ = True
-    return _raised(await answer)
+def _judged_later(target: Any, look: _Expected | _Refused, caller: str) -> Coroutine[Any, Any, Any]:
+    async def judged() -> Any:
+        __tracebackhide__ = True
+        return _raised(await run_on(target, look, caller=caller))
+
+    judged.__qualname__ = caller  # Python's warning of a forgotten await tells it
+    return judged()
 
 
 def _raised(answer: Any) -> Any:

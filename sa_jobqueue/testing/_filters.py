@@ -125,7 +125,10 @@ def wanted_of(kind: Any, payload: Any, filters: Mapping[str, Any], *, caller: st
                 f"{caller}(): expected a kind (str), a handler or handler.call(...), got {type(kind).__qualname__}"
             )
     if unknown := filters.keys() - Filters.__annotations__.keys():
-        raise TypeError(f"{caller}(): no such filter: {', '.join(sorted(unknown))}")
+        raise TypeError(
+            f"{caller}(): no such filter: {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(Filters.__annotations__)}, and fields of the payload go into a dict behind the kind"
+        )
     status = filters.get("status", JobStatus.READY)
     rest = {name: value for name, value in filters.items() if name != "status"}
     if "run_at" in rest:

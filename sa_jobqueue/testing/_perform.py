@@ -158,10 +158,20 @@ def _called(what: Any, kind: Any, payload: Any) -> tuple[AnyHandler, HandlerCall
     if isinstance(what, HandlerCall) and isinstance(what.handler, Handler) and kind is _OMITTED:
         return what.handler, what
     given = "" if kind is _OMITTED else f" and {type(kind).__qualname__}"
+    advice = (
+        f": write perform({_plain_name(what)}.call(...)), with the arguments of the function"
+        if isinstance(what, Handler)
+        else ""
+    )
     raise TypeError(
         "perform(): expected handler.call(...), or a Registry, a kind and a payload, got "
-        f"{type(what).__qualname__}{given}"
+        f"{type(what).__qualname__}{given}{advice}"
     )
+
+
+def _plain_name(handler: AnyHandler) -> str:
+    name = getattr(handler.function, "__name__", "")
+    return name if name.isidentifier() else "handler"
 
 
 def _status(verb: Verb, job: ClaimedJob, *, cancel_requested: bool) -> JobStatus:

@@ -1,4 +1,4 @@
-"""The real command, in a process of its own: its endings, its pipes, and trouble with the server."""
+"""How a command ends: trouble with the server, and in a process of its own signals, pipes and a terminal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import Engine, func, insert, select, text
 
+from sa_jobqueue.cli import cli
 from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.models import jobs
 from tests.cli.conftest import process, rows
@@ -25,10 +27,25 @@ COMMANDS = [
 ]
 
 
-def finished(*arguments: str, url: str) -> tuple[int, str, str]:
+def ended(*arguments: str, url: str) -> tuple[int, str, str]:
+    """Code, output and error output of the command as a process."""
     with process(*arguments, url=url) as running:
         out, err = running.communicate(timeout=PATIENCE)
     return running.returncode, out, err
+
+
+def finished(*arguments: str, url: str) -> tuple[int, str, str]:
+    """In this process, which is as good as another where only the answer counts: but a process has one schema."""
+    if "--schema" in arguments:
+        return ended(*arguments, url=url)
+    result = CliRunner().invoke(cli, arguments, env={"DATABASE_URL": url})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_process_ends_as_it_should(database_url: str) -> None:
+    """The command that people type: its code and its streams are those of the answer."""
+    for url in (database_url, "postgres://me:S3CR3T@127.0.0.1:1/app"):
+        assert ended("jobs", "list", url=url) == finished("jobs", "list", url=url)
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)

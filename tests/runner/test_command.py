@@ -146,8 +146,8 @@ def test_a_first_signal_ends_cleanly_and_a_second_at_once(engine: Engine, databa
         wait_until(lambda: ledger(engine), what="the handler")
         runner.send(signal.SIGTERM)
         wait_until(lambda: "SIGTERM" in runner.text, what="the first signal")
-        runner.send(signal.SIGTERM)
-        assert runner.wait() == 128 + signal.SIGTERM
+        assert runner.insist(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert "ended at once by a second SIGTERM" in runner.text
     assert row(engine, job).status == "running"
 
 

@@ -312,5 +312,4 @@ def test_the_second_signal_ends_at_once(engine: Engine, database_url: str, numbe
         wait_until(lambda: ledger(engine), what="the run")
         runner.send(signal.SIGTERM)
         wait_until(lambda: "stops (SIGTERM)" in runner.text, what="the first signal to be heard")
-        runner.send(number)
-        assert runner.wait() == 128 + number
+        assert runner.insist(number) == 128 + number

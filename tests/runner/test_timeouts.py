@@ -69,7 +69,7 @@ def test_a_hung_handler_costs_its_lease_and_its_slot(engine: Engine, database_ur
     with running(jobs, database_url, **one_slot) as first:
         (told,) = first.wait_for(HandlerTimedOut)
         assert (told.job_id, told.kind, told.queue, told.attempt) == (job, "hang", "default", 1)
-        assert (told.timeout, told.given_up_in) == (TIMEOUT, timedelta(seconds=2))
+        assert (told.timeout, told.given_up_in, told.cancelled) == (TIMEOUT, timedelta(seconds=2), False)
         leases, known_lost = set(), []
 
         def given_up() -> bool:
@@ -211,7 +211,7 @@ def test_an_async_handler_is_cancelled_at_its_timeout(engine: Engine, database_u
     one_slot: dict[str, Any] = {"queues": {"default": 1}, "lease": timedelta(minutes=5)}
     with running(jobs, database_url, **one_slot) as recorder:
         failed, done = recorder.wait_for(JobSettled, count=2)
-        assert [told.attempt for told in recorder.of(HandlerTimedOut)] == [1]
+        assert [(told.attempt, told.cancelled) for told in recorder.of(HandlerTimedOut)] == [(1, True)]
     assert cleaned.is_set()
     assert (failed.verb, done.verb) == (Verb.RETRY, Verb.COMPLETE)
     assert failed.error.startswith("TimeoutError: timed out after 200ms")

@@ -98,6 +98,17 @@ class RunnerProcess:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    def insist(self, number: signal.Signals) -> int:
+        """Send a second signal, again until it is taken for one, and return the exit code."""
+
+        def ended() -> bool:
+            if not self.ended:
+                self.send(number)
+            return self.ended
+
+        wait_until(ended, what="the end by a second signal")
+        return self.wait()
+
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
         self.send(signal.SIGKILL)

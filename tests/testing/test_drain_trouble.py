@@ -207,5 +207,5 @@ def test_wrong_arguments_are_refused_before_anything_is_sent() -> None:
         drain(session, "jobs")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="limit: 0 is below 1"):
         drain(session, jobs, limit=0)
-    with pytest.raises(TypeError, match=r"queues: expected several, as in \('ai',\)"):
+    with pytest.raises(TypeError, match=r"queues: expected several, got 'ai' alone: write \['ai'\]"):
         drain(session, jobs, queues="ai")

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from sa_jobqueue import Registry, enqueue, ref
 from sa_jobqueue.models import jobs as table
-from sa_jobqueue.testing import all_enqueued, assert_enqueued, refute_enqueued
+from sa_jobqueue.testing import all_enqueued, assert_enqueued, drain, refute_enqueued
 from tests.entry.application import Document
 from tests.testing.conftest import Place, told
 
@@ -258,7 +258,7 @@ def test_a_failure_stays_short(sync_place: Place) -> None:
     [
         ((7,), {}, TypeError, r"expected a kind \(str\), a handler or handler.call\(\.\.\.\), got int"),
         ((embed.call(document_id=7), {}), {}, TypeError, "the call brings its payload along"),
-        ((), {"que": "ai"}, TypeError, "no such filter: que"),
+        ((), {"que": "ai"}, TypeError, "no such filter: que; there are queue, priority, .* go into a dict"),
         ((), {"run_at": datetime(2031, 1, 1)}, ValueError, "run_at .* is naive"),  # noqa: DTZ001
         ((), {"status": "finished"}, ValueError, "'finished' is not a valid JobStatus"),
     ],
@@ -273,3 +273,14 @@ def test_wrong_arguments_are_named(
                 call(session, *arguments, **filters)
         with pytest.raises(TypeError, match=r"refute_enqueued\(\): expected a Session, .* got Engine"):
             refute_enqueued(engine)  # type: ignore[call-overload]
+
+
+def test_a_forgotten_await_is_told_by_the_callers_name() -> None:
+    """Python warns with the name of the coroutine."""
+    session = AsyncSession()
+    calls: list[Any] = [call(session, embed) for call in (assert_enqueued, refute_enqueued, all_enqueued)]
+    calls.append(drain(session, REGISTRY))
+    names = [call.__qualname__ for call in calls]
+    for call in calls:
+        call.close()
+    assert names == ["assert_enqueued", "refute_enqueued", "all_enqueued", "drain"]

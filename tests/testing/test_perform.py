@@ -217,7 +217,12 @@ def test_wrong_arguments_are_named() -> None:
     """Before the handler is called."""
     bare = HandlerCall("k", {}, "default", 5, None, 1)
     wrong: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
-        ((outcome,), {}, TypeError, r"expected handler.call\(\.\.\.\), or a Registry, .*got Handler"),
+        (
+            (outcome,),
+            {},
+            TypeError,
+            r"expected handler.call\(\.\.\.\), .*got Handler: write perform\(outcome\.call",
+        ),
         ((bare,), {}, TypeError, "got HandlerCall"),
         ((jobs,), {}, TypeError, "got Registry"),
         ((jobs, "outcom"), {}, LookupError, "no handler of 'outcom' in the registry, did you mean 'outcome'"),

@@ -14,6 +14,9 @@ from textwrap import dedent, indent
 import pytest
 
 import sa_jobqueue.testing
+from sa_jobqueue.testing import PostgresServer
+from sa_jobqueue.testing.postgres import SOURCE_VARIABLE, URL_VARIABLE
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOP = """
@@ -69,19 +72,24 @@ def installed(tmp_path: Path) -> Path:
     return folder.parent
 
 
-def run(folder: Path, installed: Path, *options: str, **files: str) -> subprocess.CompletedProcess[str]:
-    """pytest in a process of its own, warnings as errors, over these files."""
+def run(
+    folder: Path, installed: Path, *options: str, server: str | None = None, **files: str
+) -> subprocess.CompletedProcess[str]:
+    """pytest in a process of its own, warnings as errors, over these files; with a server of its own if none is named."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(dedent(text))
     (folder / "pytest.ini").write_text("[pytest]\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    if server is not None:
+        environment = {name: value for name, value in environment.items() if name != SOURCE_VARIABLE}
+        environment[URL_VARIABLE] = server
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", *options],
         cwd=folder,
         env=environment | {"PYTHONPATH": f"{installed}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=2 * PATIENCE,
         check=False,
     )
 
@@ -143,7 +151,9 @@ def test_the_example_of_the_package_works_as_it_is_written(tmp_path: Path, insta
     assert "2 passed" in ran.stdout
 
 
-def test_a_failure_shows_the_line_of_the_test_and_none_of_ours(tmp_path: Path, installed: Path) -> None:
+def test_a_failure_shows_the_line_of_the_test_and_none_of_ours(
+    tmp_path: Path, installed: Path, server: PostgresServer
+) -> None:
     """The traceback ends where the person wrote assert_enqueued(); the message follows."""
     test = """
         from sqlalchemy import create_engine
@@ -159,7 +169,7 @@ def test_a_failure_shows_the_line_of_the_test_and_none_of_ours(tmp_path: Path, i
                 session.add(sa_jobqueue.enqueue("mail.send", {"to": 8}))
                 assert_enqueued(session, "mail.send", {"to": 7})
     """
-    ran = run(tmp_path, installed, test_it=test)
+    ran = run(tmp_path, installed, server=server.url(), test_it=test)
     assert ran.returncode == 1
     expected = """
         E           AssertionError: expected such a job, found none

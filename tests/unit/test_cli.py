@@ -184,6 +184,8 @@ def test_the_database_url_comes_from_the_first_that_is_set(
     [
         (["--lease", "30"], 'say "30s" or "30m"'),
         (["--grace", "soon"], "'soon' is no duration"),
+        (["--timeout", "forever"], "1h or 1d, or never"),
+        (["--keep-done", "never"], "1h or 1d, or forever"),
         (["--lease", "1ms"], "lease=1ms: must be from 300ms"),
         (["--poll-interval", "0s"], "poll_interval=0s: must be from 1ms"),
         (["--queues", "ai:four"], "queue 'ai': 'four' is no number; write it as ai:200@asyncio,default:10"),

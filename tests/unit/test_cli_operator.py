@@ -60,6 +60,32 @@ def test_jobs_alone_shows_its_help() -> None:
     assert "Usage:" in result.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list"], "No such command 'list'. Did you mean 'sa-jobqueue jobs list'?"),
+        (["cancel", "7"], "Did you mean 'sa-jobqueue jobs cancel'?"),
+        (["jobs", "prune"], "Did you mean 'sa-jobqueue prune'?"),
+        (["jobs", "lsit"], "No such command 'lsit'. Did you mean 'list'?"),
+        (["nothing"], "No such command 'nothing'.\n"),
+    ],
+)
+def test_a_command_in_the_wrong_place_is_told_where_it_is(arguments: list[str], message: str) -> None:
+    """Whether a command belongs to `jobs` is nothing to know by heart."""
+    result = CliRunner().invoke(cli, arguments, prog_name="sa-jobqueue")
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "7,8", "9223372036854775808"])
+@pytest.mark.parametrize("path", [("show",), ("cancel",), ("list", "--before")])
+def test_what_is_no_id_is_told_so(path: tuple[str, ...], text: str) -> None:
+    """In the words of the queue, not of a type."""
+    result = CliRunner().invoke(cli, ["jobs", *path, text])
+    assert result.exit_code == 2
+    assert f"'{text}' is no job id: ids are whole numbers from 1, see: sa-jobqueue jobs list" in result.output
+
+
 def test_a_person_prunes_what_a_runner_would() -> None:
     """Without options the command goes by the retention that runners have by default."""
     options = {param.name: param for param in OPERATOR["prune",].params}

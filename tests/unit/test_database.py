@@ -94,6 +94,12 @@ def test_a_shown_url_tells_where_and_no_more() -> None:
         ("PASSWORD = hunter2", "PASSWORD = ***"),
         ("http://h:80/path and more", "http://h:80/path and more"),
         ("no secret here", "no secret here"),
+        (
+            "give --database-url postgresql://user:password@host/name",
+            "give --database-url postgresql://user:password@host/name",
+        ),
+        ("postgresql://user:password@host.example/d", "postgresql://user:***@host.example/d"),
+        ("postgresql://user:password@host/hunter2@h/d", "postgresql://user:***@h/d"),
     ],
 )
 def test_passwords_are_hidden_in_any_text(text: str, shown: str) -> None:

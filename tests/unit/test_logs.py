@@ -165,11 +165,19 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "the database keeps 1 dead job past the retention: ForeignKeyViolation, constraint c",
     ),
     (
-        ev.HandlerTimedOut(**JOB, timeout=30 * SECOND, given_up_in=80 * SECOND),
+        ev.HandlerTimedOut(**JOB, timeout=30 * SECOND, given_up_in=80 * SECOND, cancelled=False),
         "WARNING",
         (
             "job 17 document.embed still runs after its timeout of 30s: its lease is renewed no more, and unless it "
             "ends within 1m 20s the attempt has failed; its slot stays occupied until it ends"
+        ),
+    ),
+    (
+        ev.HandlerTimedOut(**JOB, timeout=30 * SECOND, given_up_in=80 * SECOND, cancelled=True),
+        "INFO",
+        (
+            "job 17 document.embed is cancelled after its timeout of 30s; unless it ends within 1m 20s its slot stays "
+            "occupied, and others may run the job again"
         ),
     ),
     (
@@ -180,7 +188,10 @@ LINES: list[tuple[ev.Event, str, str]] = [
     (
         ev.LeaseLost(**JOB, cause="lost"),
         "WARNING",
-        "job 17 document.embed: lease lost while it runs: another owner or an operator has the job",
+        (
+            "job 17 document.embed: lease lost while it runs: the job isn't this attempt's any more: taken over, given up "
+            "after its timeout, or changed by an operator"
+        ),
     ),
     (
         ev.CancelRequested(**JOB),

@@ -112,9 +112,9 @@ def test_async_functions_are_told_apart() -> None:
         ({"retry": timedelta(seconds=1)}, TypeError, "retry"),
         ({"permanent": (1,)}, TypeError, "permanent: expected exception classes, got 1"),
         ({"permanent": (int,)}, TypeError, "permanent"),
-        ({"permanent": ValueError}, TypeError, "permanent: expected several"),
+        ({"permanent": ValueError}, TypeError, r"permanent: expected several, .*: write \[ValueError\]"),
         ({"permanent": None}, TypeError, "permanent: expected several"),
-        ({"aliases": "old"}, TypeError, "aliases: expected several"),
+        ({"aliases": "old"}, TypeError, r"aliases: expected several, .*: write \['old'\]"),
         ({"aliases": ("",)}, ValueError, "aliases: a name can't be blank"),
         ({"timeout": timedelta(0)}, ValueError, "timeout=0s: must be from 1ms to 366d"),
         ({"timeout": timedelta(seconds=-1)}, ValueError, "timeout=-1s: must be"),
@@ -271,6 +271,21 @@ def test_a_wrong_call_fails_before_anything_is_enqueued(args: Any, kwargs: Any, 
     handler = Registry().handler("document.embed")(embed)
     with pytest.raises(TypeError, match=rf"document\.embed: .*{text}.*\.embed\(document_id: "):
         handler.call(*args, **kwargs)
+
+
+def test_a_context_without_its_annotation_is_told() -> None:
+    """The name alone makes a field of it: whoever calls or runs the handler hears what to write."""
+
+    def bare(ctx, document_id: int) -> None: ...  # type: ignore[no-untyped-def]
+
+    handler = Registry().handler("k")(bare)
+    advice = "; if 'ctx' is meant for the runner's context, write ctx: JobContext"
+    with pytest.raises(TypeError, match=f"missing a required argument: 'ctx'.*{advice}$"):
+        handler.call(document_id=7)
+    with pytest.raises(PayloadError, match=f"lacks 'ctx'.*{advice}$"):
+        handler.bind(CONTEXT, {"document_id": 7})
+    with pytest.raises(TypeError, match=r"missing .*embed\([^;]*$"):  # annotated: a field that was forgotten
+        Registry().handler("k")(embed).call()
 
 
 def test_any_fields_are_flat_in_the_payload() -> None:

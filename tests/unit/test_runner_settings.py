@@ -6,8 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
-from sa_jobqueue.runner import QueueSettings, RunnerSettings
+from sa_jobqueue.registry import Registry
+from sa_jobqueue.runner import QueueSettings, Runner, RunnerSettings
 
 
 @pytest.mark.parametrize(
@@ -103,3 +106,24 @@ def test_a_renewal_is_due_every_third_of_a_lease() -> None:
 def test_a_statement_has_a_third_of_the_lease(lease: float, deadline: float) -> None:
     """But no less than a server may stall, and no more than a loop may be idle."""
     assert RunnerSettings(lease=timedelta(seconds=lease)).statement_deadline == timedelta(seconds=deadline)
+
+
+def test_what_a_runner_is_made_of_is_checked() -> None:
+    """Two registries, or the arguments the other way round, are told before anything starts."""
+    jobs, url = Registry(), "postgresql://u@h/d"
+    wrong: list[tuple[Any, Any, str]] = [
+        ([jobs], url, r"expected a Registry first, got list; .* registry\.include\(other\)"),
+        (url, jobs, "expected a Registry first, got str"),
+        (jobs, None, "expected the database second, as a URL or an Engine, got NoneType"),
+        (jobs, jobs, "expected the database second, .* got Registry"),
+    ]
+    for registry, database, words in wrong:
+        with pytest.raises(TypeError, match=words):
+            Runner(registry, database)
+
+
+@pytest.mark.parametrize("make", [create_engine, create_async_engine])
+def test_an_engine_of_either_kind_lends_its_url(make: Any) -> None:
+    """An application on asyncio has no other."""
+    engine = make("postgresql+psycopg://u:p@h/d")
+    assert Runner(Registry(), engine)._url == engine.url

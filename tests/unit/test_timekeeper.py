@@ -131,6 +131,7 @@ def test_past_its_timeout_a_handler_is_asked_to_end_and_its_lease_runs_out() -> 
             attempt=2,
             timeout=MINUTE,
             given_up_in=timedelta(seconds=80),
+            cancelled=False,
         )
     ]
     assert bench.book.snapshot() == [ended.key]

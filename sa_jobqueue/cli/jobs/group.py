@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES
+from sa_jobqueue.cli.groups import Group
 from sa_jobqueue.cli.jobs.listing import list_jobs
 from sa_jobqueue.cli.jobs.showing import show
 from sa_jobqueue.cli.jobs.verbs import cancel, redrive, reschedule
 
 
-@click.group(epilog=OPERATOR_EXIT_CODES)
+@click.group(cls=Group, epilog=OPERATOR_EXIT_CODES)
 def jobs() -> None:
     """Look at jobs and act on them.
 

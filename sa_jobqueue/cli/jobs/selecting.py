@@ -15,7 +15,22 @@ from sa_jobqueue.views import JobFilter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-JOB_ID = click.IntRange(1, LARGEST_ID)
+
+class _JobId(click.IntRange):
+    name = "job id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{value!r} is no job id: ids are whole numbers from 1, see: sa-jobqueue jobs list",
+                param,
+                ctx,
+            )
+
+
+JOB_ID = _JobId(1, LARGEST_ID)
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
