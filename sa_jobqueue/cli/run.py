@@ -26,7 +26,7 @@ from sa_jobqueue.models import configure
 from sa_jobqueue.models import metadata as tables
 from sa_jobqueue.names import check_name, hint
 from sa_jobqueue.runner import Retention, Runner, RunnerSettings
-from sa_jobqueue.runner.crew import FORCED
+from sa_jobqueue.runner.ending import FORCED
 from sa_jobqueue.runner.settings import DEFAULT_CONCURRENCY
 from sa_jobqueue.states import JobStatus
 
