@@ -130,7 +130,7 @@ def test_a_terminal_is_not_steered(command: Command, engine: Engine) -> None:
         (("--limit", "0"), "0 is not in the range"),
         (("--due", "--status", "dead"), "due jobs are ready ones, not dead"),
         (("--kind", "a\udcff"), "can't be the kind, queue or key of a job"),
-        (("--before", "x"), "'x' is not a valid integer"),
+        (("--before", "x"), "'x' is no job id"),
     ],
 )
 def test_silly_filters_are_usage_errors(command: Command, arguments: tuple[str, ...], message: str) -> None:
