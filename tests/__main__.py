@@ -41,11 +41,11 @@ def main(arguments: list[str]) -> int:
         if arguments[:1] == ["bench"]:
             replace_process([str(python), "-m", "tests.benchmarks", *arguments[1:]], ROOT)
         os.chdir(ROOT)
-        from tests.support.steps import gates, oldest_sqlalchemy, pytest, run
+        from tests.support.steps import all_tests, gates, oldest_sqlalchemy, pytest, run
 
         if not arguments:
             older = ensure_environment(["test"], name=".venv-sqlalchemy20", constraints=["sqlalchemy<2.1"])
-            return run([*gates(python), pytest(python), oldest_sqlalchemy(older)])
+            return run([*gates(python), *all_tests(python), *oldest_sqlalchemy(older)])
         if arguments == ["gates"]:
             return run(gates(python))
         rest = arguments[1:] if arguments[0] in ("quick", "--") else arguments

@@ -15,7 +15,7 @@ from sa_jobqueue.testing.server import connect
 from tests.support import needs
 from tests.support.databases import fail_on_connections, fail_on_others, fresh_database
 from tests.support.reuse import Databases
-from tests.support.steps import WITHOUT_SQL
+from tests.support.steps import PATIENT, WITHOUT_SQL
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def run_pytest(folder: Path, body: str, *arguments: str, ci: str = "") -> str:
 
 def test_what_the_second_run_leaves_out_is_there() -> None:
     """A name that leads nowhere would leave nothing out."""
-    assert all((ROOT / part).exists() for part in WITHOUT_SQL)
+    assert all((ROOT / part).exists() for part in (*WITHOUT_SQL, PATIENT))
 
 
 def test_the_engine_has_the_newest_schema(engine: Engine) -> None:

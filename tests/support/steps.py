@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 #: What sends no statement anywhere and makes none: on another SQLAlchemy or PostgreSQL it is the same test again.
 WITHOUT_SQL = ("tests/simulation", "tests/server/test_bootstrap.py")
+#: Half of the time, most of it spent waiting for leases, processes and servers: a run of its own beside all others.
+PATIENT = "tests/runner"
 CLOSING = re.compile(r"(passed|failed|skipped|deselected|collected|errors?|no tests ran).* in [\d.]+s")
 
 
@@ -59,14 +61,24 @@ def pytest(python: Path, arguments: Sequence[str] = ()) -> Step:
     return Step("pytest", _pytest(python, arguments), _compiled(python), quiet=False)
 
 
-def oldest_sqlalchemy(python: Path) -> Step:
+def all_tests(python: Path) -> list[Step]:
+    """The same with nothing chosen: in two runs."""
+    chosen = (("pytest", [f"--ignore={PATIENT}"]), ("pytest, runners", [PATIENT]))
+    return [replace(pytest(python, arguments), name=name) for name, arguments in chosen]
+
+
+def oldest_sqlalchemy(python: Path) -> list[Step]:
     """All tests that have to do with SQL on SQLAlchemy 2.0, and on the PostgreSQL of the package, usually a newer one."""
-    return Step(
-        "pytest, SQLAlchemy 2.0",
-        _pytest(python, [f"--ignore={part}" for part in WITHOUT_SQL]),
-        environment={"SA_JOBQUEUE_TEST_POSTGRES": "wheel", **_compiled(python)},
-        quiet=False,
-    )
+    ignored = [f"--ignore={part}" for part in WITHOUT_SQL]
+    return [
+        replace(
+            step,
+            name=f"{step.name}, SQLAlchemy 2.0",
+            command=(*step.command, *ignored),
+            environment={**step.environment, "SA_JOBQUEUE_TEST_POSTGRES": "wheel"},
+        )
+        for step in all_tests(python)
+    ]
 
 
 def run(steps: Sequence[Step]) -> int:
