@@ -9,8 +9,9 @@ from sqlalchemy.exc import DataError, DBAPIError
 
 #: SQLSTATEs by which a server ends the connection: class 08, and the shutdowns among the operator's interventions.
 _ENDING = ("08", "57P")
-#: SQLSTATEs by which a living server says that nobody could write now: no resources left, read-only.
-_FOR_EVERYBODY = ("53", "25006")
+#: SQLSTATEs by which a living server says that nobody could write now: no resources left, read-only, or a statement
+#: that was prepared in another session than the one that answers.
+_FOR_EVERYBODY = ("53", "25006", "26", "42P05")
 #: Classes of SQLSTATE that pass by themselves: rollbacks, something in use, a statement out of its time.
 _PASSING = ("40", "55", "57")
 

@@ -39,6 +39,13 @@ def test_what_the_server_refuses_has_not_landed(connection: OwnConnection, state
     assert nothing_landed(error)
 
 
+def test_a_statement_of_another_session_is_no_rows_fault(connection: OwnConnection) -> None:
+    """What was prepared in one session can't be run in the next, whatever rows it names: a batch is not taken apart."""
+    error = _error(lambda: connection.rows(text("EXECUTE prepared_elsewhere")))
+    assert refused(error)
+    assert not because_of_a_row(error)
+
+
 def test_a_connection_that_breaks_leaves_it_open(connection: OwnConnection, engine: Engine) -> None:
     """Terminated in the middle or between two statements: the answer is missing, whatever the error says."""
     connection.rows(text("SELECT 1"))
