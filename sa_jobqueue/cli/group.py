@@ -56,8 +56,8 @@ def cli() -> None:
     """
 
 
-for command in (run, jobs, prune, stats):
-    cli.add_command(command)
+for _command in (run, jobs, prune, stats):
+    cli.add_command(_command)
 
 
 def main() -> NoReturn:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ClauseElement, Executable, Text, bindparam, cast, func, select, true
-from sqlalchemy.ext.compiler import compiles
+from sqlalchemy import Text, bindparam, cast, func, select, text, true
 
 from sa_jobqueue.sql import moment, word
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy import ColumnElement, Executable, Select
 
 
 @cache
@@ -39,12 +38,7 @@ def bounded() -> Executable:
     return select(setting("statement_timeout", "statement"), setting("lock_timeout", "lock"))
 
 
-class ConstraintsNow(Executable, ClauseElement):
+@cache
+def constraints_now() -> Executable:
     """In this transaction a deferred constraint speaks at the statement, not at the commit."""
-
-    inherit_cache = True
-
-
-@compiles(ConstraintsNow)
-def _constraints_now(*_: Any, **__: Any) -> str:
-    return "SET CONSTRAINTS ALL IMMEDIATE"
+    return text("SET CONSTRAINTS ALL IMMEDIATE")  # there is no construct for it

@@ -27,7 +27,7 @@ from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL
+    from sqlalchemy import URL, Engine
 
     from sa_jobqueue.events import Subscribers
     from sa_jobqueue.registry import Registry
@@ -54,7 +54,7 @@ class Crew:
         self.handed_back: list[Execution] = []
         self._endings: deque[Ending] = deque()
         self._ends: SimpleQueue[None] = SimpleQueue()
-        self.engine = runner_engine(url, runner_id, deadline=settings.statement_deadline)
+        self.engine: Engine = runner_engine(url, runner_id, deadline=settings.statement_deadline)
         lease, margin = settings.lease, settings.renewal_interval
 
         refusals = RefusalsTold(runner_id, subscribers)

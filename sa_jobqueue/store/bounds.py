@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sa_jobqueue.queries.session import ConstraintsNow, bounded, clock
+from sa_jobqueue.queries.session import bounded, clock, constraints_now
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,7 +19,7 @@ def bound(connection: Connection, *, statement: str, lock: str) -> None:
 
 def check_at_once(connection: Connection) -> None:
     """From here to the end of the transaction a deferred constraint refuses a statement, not the commit."""
-    connection.execute(ConstraintsNow())
+    connection.execute(constraints_now())
 
 
 def now(connection: Connection) -> datetime:

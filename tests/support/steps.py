@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-#: What sends no statement anywhere and makes none: on another SQLAlchemy or PostgreSQL it is the same test again.
-WITHOUT_SQL = ("tests/simulation", "tests/server/test_bootstrap.py")
+#: What makes no statement of ours: on another SQLAlchemy or PostgreSQL it is the same test again.
+WITHOUT_SQL = ("tests/simulation", "tests/server")
 #: Half of the time, most of it spent waiting for leases, processes and servers: a run of its own beside all others.
 PATIENT = "tests/runner"
 CLOSING = re.compile(r"(passed|failed|skipped|deselected|collected|errors?|no tests ran).* in [\d.]+s")

@@ -22,5 +22,5 @@ def jobs() -> None:
     """
 
 
-for command in (list_jobs, show, cancel, redrive, reschedule):
-    jobs.add_command(command)
+for _command in (list_jobs, show, cancel, redrive, reschedule):
+    jobs.add_command(_command)
