@@ -104,7 +104,7 @@ def _compare(small: str, loaded: str, when: str, *, runs: int) -> list[tuple[str
 @contextmanager
 def _claimer(url: str) -> Iterator[Connection]:
     """A runner's connection, but for the transaction that is rolled back."""
-    engine = runner_engine(make_url(url + GENERIC), "bench")
+    engine = runner_engine(make_url(url + GENERIC), "bench", deadline=timedelta(minutes=5))
     with engine.connect() as connection:
         yield connection
     engine.dispose()
@@ -132,7 +132,7 @@ def _claim(connection: Connection) -> float:
 def _sweep(url: str) -> tuple[int, int, float]:
     """What a runner's maintenance does, without its pauses: jobs moved, in how many turns, the longest turn in seconds."""
     moved: list[UnknownKindsPostponed] = []
-    engine = runner_engine(make_url(url + GENERIC), "bench")
+    engine = runner_engine(make_url(url + GENERIC), "bench", deadline=timedelta(minutes=5))
     store = Store(engine, name="bench")
     registry = Registry()
     registry.handler("known")(lambda: None)
