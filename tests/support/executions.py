@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from sa_jobqueue.context import context_of
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.records import ClaimedJob, Landing, Settled, Settlement
 from sa_jobqueue.registry import Registry
-from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.executors.protocol import Execution, Executor
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.states import JobStatus, Verb
 
@@ -66,3 +67,28 @@ def settled(one: Finished, landing: Landing = Landing.LANDED) -> Settled:
     """The store's answer to it."""
     status = JobStatus.DONE if landing is Landing.LANDED else None
     return Settled(*one.execution.key, landing, status)
+
+
+def race_to_the_stop(executor: Executor, executions: Sequence[Execution]) -> list[Execution]:
+    """Submit these one by one, take some back and stop, all at once; those that came back."""
+    back: list[Execution] = []
+    ready = threading.Barrier(3)
+
+    def submit() -> None:
+        ready.wait()
+        for execution in executions:
+            executor.submit([execution])
+
+    def take() -> None:
+        ready.wait()
+        for _ in range(5):
+            back.extend(executor.take_back(["default"]))
+
+    threads = [threading.Thread(target=target) for target in (submit, take)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    executor.stop()
+    for thread in threads:
+        thread.join()
+    return back

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.states import Verb
-from tests.support.executions import execution
+from tests.support.executions import execution, race_to_the_stop
 from tests.support.loop_floor import Gate, LoopFloor, loop_floor, nothing
 from tests.support.waiting import PATIENCE, wait_until
 
@@ -99,31 +98,13 @@ def test_a_stop_beginsnothing_more_and_lets_what_waits_go() -> None:
     assert floor.verbs() == [Verb.RELEASE] * 10 + [Verb.COMPLETE] * 2
 
 
-def test_submitting_taking_back_and_stopping_at_once_losesnothing() -> None:
+def test_submitting_taking_back_and_stopping_at_once_loses_nothing() -> None:
     """However it is raced: each execution has one outcome or was taken back, and no thread is left."""
     for turn in range(30):
         floor = LoopFloor({"default": 4})
         floor.executor.start()
-        back: list[Execution] = []
-        ready = threading.Barrier(3)
-
-        def submit(floor: LoopFloor = floor, ready: threading.Barrier = ready, turn: int = turn) -> None:
-            ready.wait()
-            for number in range(20):
-                floor.executor.submit([execution(nothing if (number + turn) % 2 else lambda: None)])
-
-        def take(floor: LoopFloor = floor, ready: threading.Barrier = ready, back: Any = back) -> None:
-            ready.wait()
-            for _ in range(5):
-                back.extend(floor.executor.take_back(["default"]))
-
-        threads = [threading.Thread(target=target) for target in (submit, take)]
-        for thread in threads:
-            thread.start()
-        ready.wait()
-        floor.executor.stop()
-        for thread in threads:
-            thread.join()
+        colours = [nothing if (number + turn) % 2 else lambda: None for number in range(20)]
+        back = race_to_the_stop(floor.executor, [execution(handler) for handler in colours])
         assert floor.executor.join(PATIENCE)
         back += floor.executor.take_back(["default"])
         assert len(back) + len(floor.outcomes) == 20

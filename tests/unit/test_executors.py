@@ -18,7 +18,7 @@ from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.executors.threads import ThreadExecutor
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.states import Verb
-from tests.support.executions import execution
+from tests.support.executions import execution, race_to_the_stop
 from tests.support.waiting import PATIENCE, wait_until
 
 
@@ -118,26 +118,7 @@ def test_threads_end_with_a_stop_however_it_is_raced() -> None:
     for _ in range(50):
         floor = _Floor({"default": 4})
         floor.executor.start()
-        back: list[Execution] = []
-        ready = threading.Barrier(3)
-
-        def submit(floor: _Floor = floor, ready: threading.Barrier = ready) -> None:
-            ready.wait()
-            for _ in range(20):
-                floor.executor.submit([execution()])
-
-        def take(floor: _Floor = floor, ready: threading.Barrier = ready, back: Any = back) -> None:
-            ready.wait()
-            for _ in range(5):
-                back.extend(floor.executor.take_back(["default"]))
-
-        threads = [threading.Thread(target=target) for target in (submit, take)]
-        for thread in threads:
-            thread.start()
-        ready.wait()
-        floor.executor.stop()
-        for thread in threads:
-            thread.join()
+        back = race_to_the_stop(floor.executor, [execution() for _ in range(20)])
         assert floor.executor.join(PATIENCE)
         back += floor.executor.take_back(["default"])
         assert len(back) + len(floor.outcomes) == 20
