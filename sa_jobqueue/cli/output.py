@@ -54,6 +54,11 @@ def cut(text: str, width: int) -> str:
     return ("".join(taken) + _ELLIPSIS)[: max(0, width)]
 
 
+def jobs_counted(count: int) -> str:
+    """So many jobs, for people: "1 job", "1,204 jobs"."""
+    return f"{count:,} job{'' if count == 1 else 's'}"
+
+
 def terminal_width() -> int | None:
     """The width to fit into; None, for as wide as need be, when nobody looks: output to a pipe or file."""
     if is_terminal(sys.stdout) or os.environ.get("COLUMNS", "").isdecimal():

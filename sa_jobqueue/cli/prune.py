@@ -13,7 +13,7 @@ from sa_jobqueue.cli.asking import Progress, confirm
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import INCOMPLETE, INTERRUPTED, OPERATOR_EXIT_CODES
 from sa_jobqueue.cli.options import duration
-from sa_jobqueue.cli.output import json_line, note
+from sa_jobqueue.cli.output import jobs_counted, json_line, note
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.store.bounds import check_at_once
@@ -85,7 +85,7 @@ def prune(
             counts[status] = admin.count_prunable(connection, status=status, older_than=older_than)
     total = sum(counts.values())
     listed = ", ".join(f"{number:,} {status}" for status, number in counts.items())
-    what = f"{total:,} job{'' if total == 1 else 's'} ({listed}) older than {format_duration(older_than)}"
+    what = f"{jobs_counted(total)} ({listed}) older than {format_duration(older_than)}"
     if dry_run:
         for status, number in counts.items():
             if as_json:

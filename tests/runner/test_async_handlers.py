@@ -112,6 +112,20 @@ def test_within_the_grace_async_jobs_end_as_they_would(engine: Engine, database_
     assert row(engine, job).status == "done"
 
 
+def _awaiting() -> tuple[Registry, list[bool]]:
+    """A handler that awaits for long, and what it is told of its lease when it is ended."""
+    jobs, told = Registry(), list[bool]()
+
+    @jobs.handler("work")
+    async def work(ctx: JobContext) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            told.append(ctx.lost)
+
+    return jobs, told
+
+
 def _embedded(jobs: Registry, url: str, **changes: Any) -> tuple[Runner, Recorder]:
     recorder = Recorder()
     return Runner(jobs, url, settings(**changes), subscribers=[recorder]), recorder
@@ -121,15 +135,7 @@ def test_an_embedded_runner_cancels_and_leaves_the_rest_to_the_lease(
     engine: Engine, database_url: str
 ) -> None:
     """After the grace nothing is written any more, and no thread and no task of the runner is left."""
-    jobs, told = Registry(), []
-
-    @jobs.handler("work")
-    async def work(ctx: JobContext) -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            told.append(ctx.lost)
-
+    jobs, told = _awaiting()
     with engine.begin() as connection:
         job = add(connection, "work")
     runner, recorder = _embedded(jobs, database_url, grace=timedelta(0), lease=timedelta(minutes=5))
@@ -239,15 +245,7 @@ def _unfinished(engine: Engine) -> int:
 
 def test_a_lost_lease_cancels_the_handler(engine: Engine, database_url: str) -> None:
     """What it does can't land any more, so it is ended; its outcome is dropped and the new owner's row untouched."""
-    jobs, told = Registry(), []
-
-    @jobs.handler("work")
-    async def work(ctx: JobContext) -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            told.append(ctx.lost)
-
+    jobs, told = _awaiting()
     with engine.begin() as connection:
         job = add(connection, "work")
     with running(

@@ -19,7 +19,7 @@ from sa_jobqueue.cli.jobs.choosing import check, choose
 from sa_jobqueue.cli.jobs.listing import table
 from sa_jobqueue.cli.jobs.selecting import JOB_ID, filter_options
 from sa_jobqueue.cli.options import optional_duration
-from sa_jobqueue.cli.output import json_line, note
+from sa_jobqueue.cli.output import jobs_counted, json_line, note
 from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from sa_jobqueue.states import Verb
 from sa_jobqueue.views import JobPage
@@ -152,7 +152,7 @@ def _counted(chosen: Chosen) -> str:
     missing = len(chosen.ids) - chosen.statuses.total()
     parts = [f"{number:,} {status}" for status, number in chosen.statuses.most_common()]
     parts += [f"{missing:,} unknown"] if missing else []
-    return f"{len(chosen.ids):,} job{'' if len(chosen.ids) == 1 else 's'} ({', '.join(parts)})"
+    return f"{jobs_counted(len(chosen.ids))} ({', '.join(parts)})"
 
 
 def _show(database: Database, chosen: Chosen, name: Verb, *, as_json: bool) -> None:
