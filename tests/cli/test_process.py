@@ -18,6 +18,8 @@ from tests.cli.conftest import process, rows
 from tests.support.jobs import add_job
 from tests.support.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.once
+
 COMMANDS = [
     ("jobs", "list"),
     ("jobs", "show", "1"),

@@ -173,12 +173,13 @@ def test_the_snippets_run(engine: Engine) -> None:
             "timedelta": timedelta,
         }
         for snippet in _snippets():
-            exec(compile(snippet, "README.md", "exec", dont_inherit=True), names)
+            fewer = snippet.replace("100_000", "5_001")  # still more than one statement takes
+            exec(compile(fewer, "README.md", "exec", dont_inherit=True), names)
         session.commit()
         assert document.job_id is not None
-    assert _jobs(engine) == [("default", 5, 100_002), ("ai", 8, 2)]
+    assert _jobs(engine) == [("default", 5, 5_003), ("ai", 8, 2)]
     names["index"](None, document_id=1)
-    assert _jobs(engine) == [("default", 5, 100_002), ("ai", 8, 3)]
+    assert _jobs(engine) == [("default", 5, 5_003), ("ai", 8, 3)]
     with Session(engine) as session:
         assert session.get_one(Document, 1).indexed
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}

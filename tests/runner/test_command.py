@@ -13,6 +13,8 @@ from sqlalchemy import Engine, create_engine, text
 from tests.support.runners import LEDGER, ROOT, add, ledger, process, row, wait_for_row
 from tests.support.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.once
+
 APP = "tests.apps.ledger:jobs"
 
 

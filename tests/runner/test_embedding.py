@@ -24,6 +24,8 @@ from sa_jobqueue.runner import Runner
 from tests.support.runners import LEDGER, ROOT, Recorder, add, process, row, settings
 from tests.support.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.once
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'sa_jobqueue %'"
 Left = tuple[set[threading.Thread], set[str], list[Any], int]

@@ -48,6 +48,8 @@ HOST = """
 import signal, sys, threading
 from tests.runner.test_stop_from_within import _jobs, settings, Runner
 
+pytestmark = pytest.mark.once
+
 def again(event):
     if type(event).__name__ == sys.argv[2]:
         signal.raise_signal(signal.SIGTERM)

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-#: What makes no statement of ours: on another SQLAlchemy or PostgreSQL it is the same test again.
+#: What makes no statement of ours: on another SQLAlchemy or PostgreSQL it is the same test again. Modules and tests
+#: of other folders of which this is true are marked `once`.
 WITHOUT_SQL = ("tests/simulation", "tests/server")
 #: Half of the time, most of it spent waiting for leases, processes and servers: a run of its own beside all others.
 PATIENT = "tests/runner"
@@ -69,12 +70,12 @@ def all_tests(python: Path) -> list[Step]:
 
 def oldest_sqlalchemy(python: Path) -> list[Step]:
     """All tests that have to do with SQL on SQLAlchemy 2.0, and on the PostgreSQL of the package, usually a newer one."""
-    ignored = [f"--ignore={part}" for part in WITHOUT_SQL]
+    left_out = [*(f"--ignore={part}" for part in WITHOUT_SQL), "-m", "not once"]
     return [
         replace(
             step,
             name=f"{step.name}, SQLAlchemy 2.0",
-            command=(*step.command, *ignored),
+            command=(*step.command, *left_out),
             environment={**step.environment, "SA_JOBQUEUE_TEST_POSTGRES": "wheel"},
         )
         for step in all_tests(python)

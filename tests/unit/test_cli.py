@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[2]
 URL = "postgresql://user:hunter2@db.example/app"
 APP = """
 from sa_jobqueue.registry import Registry
+
+pytestmark = pytest.mark.once
 jobs = Registry()
 @jobs.handler("document.embed", queue="ai")
 def embed(): pass
