@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
+from tests.support import forked
 from tests.support.runners import LEDGER, ROOT, add, ledger, process, row, wait_for_row
 from tests.support.waiting import PATIENCE, wait_until
 
@@ -22,15 +23,7 @@ def _run(*arguments: str, url: str | None, cwd: Path = ROOT) -> subprocess.Compl
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     if url is not None:
         environment["SA_JOBQUEUE_DATABASE_URL"] = url
-    return subprocess.run(
-        [sys.executable, "-m", "sa_jobqueue", "run", *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    return forked.run(["sa_jobqueue", "run", *arguments], cwd=cwd, env=environment, timeout=PATIENCE)
 
 
 def test_without_a_url(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from sa_jobqueue.runner import Runner
 from tests.support.runners import ROOT, Recorder, add, settings, wait_for_row
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.once
+
 
 def _jobs() -> Registry:
     jobs = Registry()
@@ -47,8 +49,6 @@ def _ends(act: Callable[[], Any]) -> Any:
 HOST = """
 import signal, sys, threading
 from tests.runner.test_stop_from_within import _jobs, settings, Runner
-
-pytestmark = pytest.mark.once
 
 def again(event):
     if type(event).__name__ == sys.argv[2]:

@@ -22,14 +22,15 @@ from sa_jobqueue.cli import cli
 from sa_jobqueue.cli import run as run_command
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.runner import QueueSettings
+from tests.support import forked
 from tests.support.waiting import PATIENCE
+
+pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[2]
 URL = "postgresql://user:hunter2@db.example/app"
 APP = """
 from sa_jobqueue.registry import Registry
-
-pytestmark = pytest.mark.once
 jobs = Registry()
 @jobs.handler("document.embed", queue="ai")
 def embed(): pass
@@ -79,15 +80,8 @@ def invoke(*arguments: str, **environment: str) -> Result:
 def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, with the real runner."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run(
-        [sys.executable, "-m", "sa_jobqueue", *arguments],
-        cwd=cwd,
-        env=inherited | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    variables = inherited | {"PYTHONPATH": str(ROOT)} | environment
+    return forked.run(["sa_jobqueue", *arguments], cwd=cwd, env=variables, timeout=PATIENCE)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
