@@ -41,22 +41,25 @@ def serve(requests: socket.socket) -> None:
         if not message:
             return
         # The process is a grandchild whose parent has ended: it falls to whoever takes in orphans, which is who asks.
-        reader, writer = os.pipe()
+        answer, number = os.pipe()
+        gate, latch = os.pipe()
         between = os.fork()
         if between == 0:
             pid = os.fork()
             if pid == 0:
-                os.close(reader)
-                os.close(writer)
+                os.close(latch)
+                os.read(gate, 1)  # until it is an orphan: its first question may be who its parent is
+                for end in (answer, number, gate):
+                    os.close(end)
                 requests.close()
                 _become(json.loads(message), streams, path)
                 return
-            os.write(writer, str(pid).encode())
+            os.write(number, str(pid).encode())
             os._exit(0)
         os.waitpid(between, 0)
-        requests.send(os.read(reader, 20))
-        for number in (reader, writer, *streams):
-            os.close(number)
+        requests.send(os.read(answer, 20))
+        for end in (answer, number, gate, latch, *streams):
+            os.close(end)
 
 
 def _become(wanted: dict[str, Any], streams: list[int], path: list[str]) -> None:

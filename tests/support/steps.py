@@ -85,13 +85,15 @@ def oldest_sqlalchemy(python: Path) -> list[Step]:
 def run(steps: Sequence[Step]) -> int:
     """Run all steps, print the table and, last, what pytest said at its end. 0 when all passed.
 
-    Quiet steps go one after another. The others mostly wait for servers and processes, so they go side by side: the
-    first is shown as it runs, what the others print comes when they are through.
+    Quiet steps go one after another. The others mostly wait for servers and processes, so they go side by side, and
+    beside the quiet ones: the first is shown as it runs, what the others print comes when they are through.
     """
-    results = [_run(step, show=False) for step in steps if step.quiet]
+    quiet = [step for step in steps if step.quiet]
     loud = [step for step in steps if not step.quiet]
-    with ThreadPoolExecutor(max_workers=max(1, len(loud))) as side_by_side:
+    with ThreadPoolExecutor(max_workers=1 + len(loud)) as side_by_side:
+        in_turn = side_by_side.submit(lambda: [_run(step, show=False) for step in quiet])
         running = [side_by_side.submit(_run, step, show=step is loud[0]) for step in loud]
+        results = in_turn.result()
         for place, future in enumerate(running):
             result = future.result()
             if place:
