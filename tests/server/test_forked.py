@@ -18,7 +18,7 @@ TELLS = """
 import os, signal, sys
 print(os.getcwd(), dict(os.environ), sys.argv[1:], sys.path[0], __name__, sys.stdin.read())
 print(sys.stdout.line_buffering, sys.stdout.encoding, sys.stderr.errors, signal.getsignal(signal.SIGINT))
-print(sorted(int(number) for number in os.listdir("/proc/self/fd"))[:3])
+print(sorted(int(number) for number in os.listdir("/dev/fd"))[:3])
 print("ours" if "sa_jobqueue" in sys.modules else "nothing of ours")
 print(os.getppid(), file=sys.stderr)
 sys.exit(7)

@@ -42,8 +42,8 @@ class Forked(subprocess.Popen[str]):
     if sys.platform == "linux":
 
         def _execute_child(self, args: list[str], *others: Any) -> None:
-            # After args, executable, preexec_fn, close_fds and pass_fds; then come startupinfo, creationflags and shell,
-            # and the ends of three pipes, ours and theirs in turn.
+            # All by position: executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
+            # then both ends of three pipes, the reading one first, and more that nobody here asks for.
             folder, environment = others[4:6]
             pipes = others[9:15]
             ends = (pipes[0], pipes[3], pipes[5])
@@ -54,9 +54,12 @@ class Forked(subprocess.Popen[str]):
                 _take_in_orphans(True)
                 try:
                     socket.send_fds(server, [json.dumps(wanted).encode()], streams)
-                    self.pid = int(server.recv(20))
+                    answer = server.recv(20)
                 finally:
                     _take_in_orphans(False)
+            if not answer:
+                raise RuntimeError("_fork_server.py has ended; what it wrote says why")
+            self.pid = int(answer)
             self._child_created = True
             self._close_pipe_fds(*pipes)
 
