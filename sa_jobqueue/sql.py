@@ -22,12 +22,15 @@ from sqlalchemy import (
     column,
     func,
     literal_column,
+    select,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, INTERVAL
+from sqlalchemy.sql.expression import Grouping
 
 from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy.types import TypeEngine
@@ -102,6 +105,20 @@ def keys(name: str, item: type[BigInteger | Uuid[UUID]]) -> ColumnElement[Any]:
     return cast(bindparam(name, type_=_Keys(item)), ARRAY(item, dimensions=1))
 
 
+def element(
+    name: str, item: type[BigInteger | DateTime], place: ColumnElement[int], *, missing: str
+) -> ColumnElement[Any]:
+    """What stands at a place, from 0, of an array parameter of ids or times, which may be left out; else `missing`.
+
+    Sent as one text, where None is `missing` as well. A sub-select reads that once; an expression would do so for
+    every row that it is asked for.
+    """
+    kind = item(timezone=True) if issubclass(item, DateTime) else item()
+    whole = cast(bindparam(name, value=[], type_=_Optional(item)), ARRAY(kind, dimensions=1))
+    found: ColumnElement[Any] = Grouping(select(whole).scalar_subquery())[place + number(1)]
+    return func.coalesce(found, cast(word(missing), kind))
+
+
 class _Keys(TypeDecorator[Any]):
     """Ids or tokens as PostgreSQL writes an array; nothing in them needs quotes."""
 
@@ -115,3 +132,20 @@ class _Keys(TypeDecorator[Any]):
     def process_bind_param(self, value: Any, dialect: Any) -> str:  # noqa: ARG002 - SQLAlchemy's signature
         texts = [key.hex for key in value] if self.item is Uuid else map(int.__repr__, value)
         return f"{{{','.join(texts)}}}"
+
+
+class _Optional(TypeDecorator[Any]):
+    """Ids or times as PostgreSQL writes an array, any of which may be missing."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, item: type[BigInteger | DateTime]) -> None:
+        super().__init__()
+        self.item = item
+
+    def process_bind_param(self, value: Any, dialect: Any) -> str:  # noqa: ARG002 - SQLAlchemy's signature
+        def text(one: int | datetime | None) -> str:
+            return "NULL" if one is None else str(one) if isinstance(one, int) else one.isoformat()
+
+        return f"{{{','.join(map(text, value))}}}"

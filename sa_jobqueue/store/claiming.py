@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.queries.held import of_token
+from sa_jobqueue.records import PRIORITIES
 from sa_jobqueue.statements.claim import candidates, claim, claim_listed
 from sa_jobqueue.statements.settle import release_claim, release_listed
 from sa_jobqueue.states import Verb
@@ -14,13 +15,23 @@ from sa_jobqueue.store.trouble import because_of_a_row, passes_by_itself, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
+    from sa_jobqueue.records import Marks
     from sa_jobqueue.store.connection import StoreConnection
     from sa_jobqueue.store.refusals import Refusals
 
 #: How many rows that can't be claimed may stand at the head of a queue before they hold up what is behind them.
 SPARE = 100
+
+
+class Taken(NamedTuple):
+    """The rows of what a claim took, and the server's time then; `through` as of a ClaimAnswer."""
+
+    rows: Sequence[Any]
+    now: datetime | None = None
+    through: bool = False
 
 
 def claim_rows(
@@ -29,15 +40,17 @@ def claim_rows(
     kinds: Sequence[str],
     terms: Mapping[str, Any],
     refusals: Refusals,
-) -> Sequence[Any]:
-    """The rows of what was taken from each queue, at most its quota; `terms` are token, lease and runner.
+    behind: Mapping[str, Marks],
+) -> Taken:
+    """What was taken from each queue, at most its quota and behind its marks; `terms` are token, lease and runner.
 
     An error that leaves it open what was taken passes through. One that the server answered does so only when nothing
     was taken and no row is to blame for it; rows that are to blame are reported, and left alone for a while.
     """
-    asked = {"queues": list(quotas), "kinds": list(kinds)}
+    asked = {"queues": list(quotas), "kinds": list(kinds), **_marks(quotas, behind)}
     try:
-        return connection.rows(claim(), {**asked, "quotas": list(quotas.values()), **terms})
+        rows = connection.rows(claim(), {**asked, "quotas": list(quotas.values()), **terms})
+        return Taken(_taken(rows), rows[0].now, through=True)
     except Exception as error:
         if not because_of_a_row(error):
             raise
@@ -50,7 +63,7 @@ def claim_rows(
         refusals.tell(Verb.CLAIM, lasting)
         refusals.pause(lasting)
         if taken:
-            return taken
+            return Taken(taken, taken[0].now)
         # Nothing at all: either it came at a bad time, or so many rows can't each be to blame.
         if (
             passes_by_itself(error)
@@ -60,7 +73,23 @@ def claim_rows(
             raise
         # No row can be to blame for what this says: a right or a column is missing.
         connection.rows(claim_listed(), {"ids": [], **terms})
-        return ()
+        return Taken(())
+
+
+def _marks(quotas: Mapping[str, int], behind: Mapping[str, Marks]) -> dict[str, Any]:
+    """As parameters of the statement, which knows queues by their places alone; without a mark it needs none."""
+    if not behind:
+        return {}
+    marks = [mark for queue in quotas for mark in behind.get(queue, (None,) * PRIORITIES)]
+    return {
+        "low_times": [mark and mark.run_at for mark in marks],
+        "low_ids": [mark and mark.id for mark in marks],
+    }
+
+
+def _taken(rows: Sequence[Any]) -> Sequence[Any]:
+    """Without the row that tells the time where nothing was taken."""
+    return rows if rows[0].id is not None else ()
 
 
 def _claim_around(
@@ -74,7 +103,7 @@ def _claim_around(
     taken: list[Any] = []
 
     def write(ids: Sequence[int]) -> Iterable[tuple[int, None]]:
-        rows = connection.rows(claim_listed(), {"ids": ids, **terms})
+        rows = _taken(connection.rows(claim_listed(), {"ids": ids, **terms}))
         taken.extend(rows)
         return ((ids.index(row.id) + 1, None) for row in rows)
 

@@ -10,6 +10,8 @@ from uuid import UUID
 from sqlalchemy.exc import OperationalError
 
 from sa_jobqueue.records import (
+    DEFAULT_PRIORITY,
+    ClaimAnswer,
     ClaimedJob,
     ExpiredLease,
     Landing,
@@ -25,6 +27,8 @@ from tests.simulation.database import RUNNING, Database, Key
 from tests.support.executions import NOON
 
 if TYPE_CHECKING:
+    from sa_jobqueue.records import Marks
+    from tests.simulation.database import Row
     from tests.simulation.world import World
 
 Answer = TypeVar("Answer")
@@ -73,18 +77,26 @@ class FakeStore:
         self._lease = lease
         self._epoch: int | None = None
 
-    def claim(
+    def claim_behind(
         self,
+        marks: Mapping[str, Marks],
         *,
         token: UUID,
         quotas: Mapping[str, int],
         kinds: Sequence[str],
         lease: timedelta,
-    ) -> list[ClaimedJob]:
-        rows = self._statement(
-            lambda: self._database.claim(token, quotas, lease.total_seconds(), self.name), claims=True
-        )
-        return [
+    ) -> ClaimAnswer:
+        lows = {queue: mark for queue in marks if (mark := marks[queue][DEFAULT_PRIORITY]) is not None}
+        behind = {queue: ((mark.run_at - NOON).total_seconds(), mark.id) for queue, mark in lows.items()}
+
+        def land() -> tuple[list[Row], float]:
+            return (
+                self._database.claim(token, quotas, lease.total_seconds(), self.name, behind),
+                self._world.now,
+            )
+
+        rows, now = self._statement(land, claims=True)
+        jobs = [
             ClaimedJob(
                 row.id,
                 token,
@@ -92,7 +104,7 @@ class FakeStore:
                 row.queue,
                 {},
                 1,
-                5,
+                DEFAULT_PRIORITY,
                 row.attempts,
                 row.returned,
                 row.max_attempts,
@@ -103,6 +115,7 @@ class FakeStore:
             )
             for row in rows
         ]
+        return ClaimAnswer(jobs, _moment(now), through=True)
 
     def release_claim(self, *, token: UUID) -> int:
         self._statement(lambda: self._database.release_claim(token))
