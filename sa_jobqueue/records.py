@@ -129,15 +129,13 @@ Marks = Sequence[Mark | None]
 
 
 class ClaimAnswer(NamedTuple):
-    """What a claim took, and what it saw: `now` is the server's time then, None when nothing is known of the rest.
+    """What a claim took; `through` says that a queue whose quota was not filled has nothing else due behind its marks.
 
-    `through` says that a queue whose quota was not filled has nothing due behind its marks, but for rows that were
-    locked.
+    But for rows that were locked.
     """
 
     jobs: list[ClaimedJob]
-    now: datetime | None = None
-    through: bool = False
+    through: bool
 
 
 class Settlement(NamedTuple):

@@ -22,7 +22,6 @@ from sqlalchemy import (
     column,
     func,
     literal_column,
-    select,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, INTERVAL
 from sqlalchemy.sql.expression import Grouping
@@ -30,6 +29,7 @@ from sqlalchemy.sql.expression import Grouping
 from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
@@ -110,13 +110,12 @@ def element(
 ) -> ColumnElement[Any]:
     """What stands at a place, from 0, of an array parameter of ids or times, which may be left out; else `missing`.
 
-    Sent as one text, where None is `missing` as well. A sub-select reads that once; an expression would do so for
-    every row that it is asked for.
+    Sent as one text, where None is `missing` as well.
     """
     kind = item(timezone=True) if issubclass(item, DateTime) else item()
-    whole = cast(bindparam(name, value=[], type_=_Optional(item)), ARRAY(kind, dimensions=1))
-    found: ColumnElement[Any] = Grouping(select(whole).scalar_subquery())[place + number(1)]
-    return func.coalesce(found, cast(word(missing), kind))
+    given = bindparam(name, value=[], type_=_Optional(kind, dimensions=1))
+    whole: ColumnElement[Any] = Grouping(cast(given, ARRAY(kind, dimensions=1)))
+    return func.coalesce(whole[place + number(1)], cast(word(missing), kind))
 
 
 class _Keys(TypeDecorator[Any]):
@@ -135,17 +134,13 @@ class _Keys(TypeDecorator[Any]):
 
 
 class _Optional(TypeDecorator[Any]):
-    """Ids or times as PostgreSQL writes an array, any of which may be missing."""
+    """Ids or times as PostgreSQL writes an array, any of which may be missing; the server reads it once, as it arrives."""
 
-    impl = Text
+    impl = ARRAY
     cache_ok = True
 
-    def __init__(self, item: type[BigInteger | DateTime]) -> None:
-        super().__init__()
-        self.item = item
-
-    def process_bind_param(self, value: Any, dialect: Any) -> str:  # noqa: ARG002 - SQLAlchemy's signature
+    def bind_processor(self, dialect: Any) -> Callable[[Any], str]:  # noqa: ARG002 - SQLAlchemy's signature
         def text(one: int | datetime | None) -> str:
             return "NULL" if one is None else str(one) if isinstance(one, int) else one.isoformat()
 
-        return f"{{{','.join(map(text, value))}}}"
+        return lambda value: f"{{{','.join(map(text, value))}}}"

@@ -41,27 +41,32 @@ _EMPTY: Mapping[str, Marks] = MappingProxyType({})
 
 
 class Sight(NamedTuple):
-    """What one claim saw: `now` and `through` as of its ClaimAnswer, how far it came in each queue, and its duration.
+    """What one claim saw: how far it came in each queue, whether it looked `through` them (see ClaimAnswer), how long.
 
-    `reached` is the priority and the place of the last job that it took from a queue.
+    `reached` is the priority and the place of the last job that it took from a queue. `now` is the server's time before
+    the claim; it is asked for at full looks alone, for it costs a statement.
     """
 
-    now: datetime | None = None
     through: bool = False
     reached: Mapping[str, tuple[int, Mark]] = MappingProxyType({})
     seconds: float = 0.0
+    now: datetime | None = None
 
 
-def sight(answer: ClaimAnswer, seconds: float) -> Sight:
+def sight(answer: ClaimAnswer, *, seconds: float, now: datetime | None) -> Sight:
     """Of an answer, whose jobs are in the order of claims."""
     reached = {job.queue: (job.priority, Mark(job.run_at, job.id)) for job in answer.jobs}
-    return Sight(answer.now, answer.through, reached, seconds)
+    return Sight(answer.through, reached, seconds, now)
 
 
 @dataclass(frozen=True, slots=True)
 class LowWater:
-    """The marks of each queue, and when it is next looked through from its beginning, in seconds."""
+    """The marks of each queue, and when it is next looked through from its beginning, in seconds.
 
+    `time` is what the server's clock said last: it is later than that now.
+    """
+
+    time: datetime | None = None
     marks: Mapping[str, Marks] = field(default_factory=lambda: _EMPTY)
     full_at: Mapping[str, float] = field(default_factory=dict)
 
@@ -86,14 +91,14 @@ class LowWater:
         """A claim has been answered that asked for so many, began at these marks and saw this."""
         interval = min(max(FULL_LOOK_INTERVAL, SHARE * sight.seconds), LONGEST_INTERVAL)
         full_at = {queue: now + interval * (1 - JITTER * jitter) for queue in asked if queue not in behind}
-        marks = dict(self.marks)
-        if sight.now is not None:
-            newest = Mark(sight.now - GRACE, SMALLEST_ID)
+        marks, time = dict(self.marks), sight.now or self.time
+        if time is not None:
+            newest = Mark(time - GRACE, SMALLEST_ID)
             for queue, quota in asked.items():
                 emptied = sight.through and got.get(queue, 0) < quota
                 before, reached = self.marks.get(queue, _NO_MARKS), sight.reached.get(queue)
                 marks[queue] = _raised(before, newest, emptied=emptied, reached=reached)
-        return replace(self, marks=marks, full_at={**self.full_at, **full_at})
+        return LowWater(time, marks, {**self.full_at, **full_at})
 
     def returned(self, jobs: Iterable[ClaimedJob]) -> LowWater:
         """These come back to where they stood: nobody needs to wait for a full look to find them."""

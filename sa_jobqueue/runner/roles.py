@@ -87,6 +87,8 @@ class Dispatcher:
 
     def _claim(self, claim: dispatch.Claim) -> dispatch.Claimed:
         unsettled = len(self._book)
+        full = len(claim.behind) < len(claim.quotas)
+        now = self._store.now() if full else None
         started = time.monotonic()
         answer = self._store.claim_behind(
             claim.behind,
@@ -95,7 +97,7 @@ class Dispatcher:
             kinds=self._kinds,
             lease=self._lease,
         )
-        jobs, seen = answer.jobs, sight(answer, time.monotonic() - started)
+        jobs, seen = answer.jobs, sight(answer, seconds=time.monotonic() - started, now=now)
         # Whatever fails up to here makes the claim a lost one, so from here on nothing may fail.
         executions = [self._execution(job) for job in jobs]
         self._book.hold(executions)

@@ -30,7 +30,7 @@ from sa_jobqueue.statements.parts import among, one_more_start, still_due
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, FromClause, Select, SelectBase
+    from sqlalchemy import ColumnElement, FromClause, Select, SelectBase, Update
 
 
 def _chosen(*, locked: bool) -> Select[Any]:
@@ -96,7 +96,7 @@ def candidates() -> Select[Any]:
 
 
 @cache
-def claim() -> Select[Any]:
+def claim() -> Update:
     """Takes due jobs of the given kinds from the given queues.
 
     Parameters: `queues` and `quotas` (parallel arrays), `kinds`, `token`, `lease`, `runner`. The answer has no order.
@@ -105,19 +105,14 @@ def claim() -> Select[Any]:
     `low_times` and `low_ids` (parallel arrays) hold a mark for each priority of the first queue, then of the second
     and so on: what is due earlier, or then with a lower or the same id, is not looked at. Without them, and where one
     is None, a look begins with the first job.
-
-    Every row of the answer ends with `now`, the server's time; where nothing was taken there is one, and its id is NULL.
     """
     schema_in_use()
     return _take(_chosen(locked=True))
 
 
 @cache
-def claim_listed() -> Select[Any]:
-    """Takes those of `ids` that are still ready and due, and answers as a claim does.
-
-    Parameters: `ids`, `token`, `lease`, `runner`.
-    """
+def claim_listed() -> Update:
+    """Takes those of `ids` that are still ready and due. Parameters: `ids`, `token`, `lease`, `runner`."""
     schema_in_use()
     job = jobs.alias("job")
     return _take(
@@ -128,8 +123,8 @@ def claim_listed() -> Select[Any]:
     )
 
 
-def _take(ids: SelectBase) -> Select[Any]:
-    claimed = (
+def _take(ids: SelectBase) -> Update:
+    return (
         update(jobs)
         .where(among(ids))
         .values(
@@ -156,7 +151,4 @@ def _take(ids: SelectBase) -> Select[Any]:
             jobs.c.idempotency_key,
             func.coalesce(jobs.c.expires_at <= moment(), false()).label("expired"),
         )
-        .cte("claimed")
     )
-    clock = select(moment().label("now")).subquery("clock")
-    return select(claimed, clock.c.now).select_from(clock.outerjoin(claimed, true()))

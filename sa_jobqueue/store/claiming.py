@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.queries.held import of_token
 from sa_jobqueue.records import PRIORITIES
@@ -15,7 +15,6 @@ from sa_jobqueue.store.trouble import because_of_a_row, passes_by_itself, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from sa_jobqueue.records import Marks
@@ -26,14 +25,6 @@ if TYPE_CHECKING:
 SPARE = 100
 
 
-class Taken(NamedTuple):
-    """The rows of what a claim took, and the server's time then; `through` as of a ClaimAnswer."""
-
-    rows: Sequence[Any]
-    now: datetime | None = None
-    through: bool = False
-
-
 def claim_rows(
     connection: StoreConnection,
     quotas: Mapping[str, int],
@@ -41,16 +32,17 @@ def claim_rows(
     terms: Mapping[str, Any],
     refusals: Refusals,
     behind: Mapping[str, Marks],
-) -> Taken:
-    """What was taken from each queue, at most its quota and behind its marks; `terms` are token, lease and runner.
+) -> tuple[Sequence[Any], bool]:
+    """The rows of what was taken from each queue, at most its quota and behind its marks; `through` as of a ClaimAnswer.
+
+    `terms` are token, lease and runner.
 
     An error that leaves it open what was taken passes through. One that the server answered does so only when nothing
     was taken and no row is to blame for it; rows that are to blame are reported, and left alone for a while.
     """
     asked = {"queues": list(quotas), "kinds": list(kinds), **_marks(quotas, behind)}
     try:
-        rows = connection.rows(claim(), {**asked, "quotas": list(quotas.values()), **terms})
-        return Taken(_taken(rows), rows[0].now, through=True)
+        return connection.rows(claim(), {**asked, "quotas": list(quotas.values()), **terms}), True
     except Exception as error:
         if not because_of_a_row(error):
             raise
@@ -63,7 +55,7 @@ def claim_rows(
         refusals.tell(Verb.CLAIM, lasting)
         refusals.pause(lasting)
         if taken:
-            return Taken(taken, taken[0].now)
+            return taken, False
         # Nothing at all: either it came at a bad time, or so many rows can't each be to blame.
         if (
             passes_by_itself(error)
@@ -73,7 +65,7 @@ def claim_rows(
             raise
         # No row can be to blame for what this says: a right or a column is missing.
         connection.rows(claim_listed(), {"ids": [], **terms})
-        return Taken(())
+        return (), False
 
 
 def _marks(quotas: Mapping[str, int], behind: Mapping[str, Marks]) -> dict[str, Any]:
@@ -87,11 +79,6 @@ def _marks(quotas: Mapping[str, int], behind: Mapping[str, Marks]) -> dict[str, 
     }
 
 
-def _taken(rows: Sequence[Any]) -> Sequence[Any]:
-    """Without the row that tells the time where nothing was taken."""
-    return rows if rows[0].id is not None else ()
-
-
 def _claim_around(
     connection: StoreConnection,
     quotas: Mapping[str, int],
@@ -103,7 +90,7 @@ def _claim_around(
     taken: list[Any] = []
 
     def write(ids: Sequence[int]) -> Iterable[tuple[int, None]]:
-        rows = _taken(connection.rows(claim_listed(), {"ids": ids, **terms}))
+        rows = connection.rows(claim_listed(), {"ids": ids, **terms})
         taken.extend(rows)
         return ((ids.index(row.id) + 1, None) for row in rows)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from sa_jobqueue.queries import expired, schema, unknown, unserved
+from sa_jobqueue.queries import expired, schema, session, unknown, unserved
 from sa_jobqueue.records import ClaimAnswer, ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
 from sa_jobqueue.statements import postpone, renew, rescue
 from sa_jobqueue.states import Verb
@@ -82,20 +82,25 @@ class Store:
         kinds: Sequence[str],
         lease: timedelta,
     ) -> ClaimAnswer:
-        """The same, but of these queues only jobs that come after the marks; and what that says about the rest."""
+        """The same, but from these queues only jobs that come after the marks; and whether that was all."""
         wanted = {queue: quota for queue, quota in quotas.items() if quota > 0}
         if not wanted or not kinds:
-            return ClaimAnswer([])
+            return ClaimAnswer([], through=False)
         terms = {"token": token, "lease": lease, "runner": self._name}
-        rows, now, through = claim_rows(self._connection, wanted, kinds, terms, self._refusals, marks)
-        claimed = [ClaimedJob(row[0], token, *row[1:-1]) for row in rows]
+        rows, through = claim_rows(self._connection, wanted, kinds, terms, self._refusals, marks)
+        claimed = [ClaimedJob(row[0], token, *row[1:]) for row in rows]
         ranks = {queue: rank for rank, queue in enumerate(wanted)}
 
         def order(job: ClaimedJob) -> tuple[int, int, datetime, int]:
             return ranks[job.queue], job.priority, job.run_at, job.id
 
         claimed.sort(key=order)
-        return ClaimAnswer(claimed, now, through)
+        return ClaimAnswer(claimed, through)
+
+    def now(self) -> datetime:
+        """The server's time."""
+        time: datetime = self._connection.rows(session.clock())[0][0]
+        return time
 
     def release_claim(self, *, token: UUID) -> int:
         """Give back what a claim with a lost answer took, and tell how many jobs; 0 when it took none or never landed.

@@ -28,7 +28,6 @@ from tests.support.executions import NOON
 
 if TYPE_CHECKING:
     from sa_jobqueue.records import Marks
-    from tests.simulation.database import Row
     from tests.simulation.world import World
 
 Answer = TypeVar("Answer")
@@ -89,13 +88,9 @@ class FakeStore:
         lows = {queue: mark for queue in marks if (mark := marks[queue][DEFAULT_PRIORITY]) is not None}
         behind = {queue: ((mark.run_at - NOON).total_seconds(), mark.id) for queue, mark in lows.items()}
 
-        def land() -> tuple[list[Row], float]:
-            return (
-                self._database.claim(token, quotas, lease.total_seconds(), self.name, behind),
-                self._world.now,
-            )
-
-        rows, now = self._statement(land, claims=True)
+        rows = self._statement(
+            lambda: self._database.claim(token, quotas, lease.total_seconds(), self.name, behind), claims=True
+        )
         jobs = [
             ClaimedJob(
                 row.id,
@@ -115,7 +110,10 @@ class FakeStore:
             )
             for row in rows
         ]
-        return ClaimAnswer(jobs, _moment(now), through=True)
+        return ClaimAnswer(jobs, through=True)
+
+    def now(self) -> datetime:
+        return self._statement(lambda: _moment(self._world.now))
 
     def release_claim(self, *, token: UUID) -> int:
         self._statement(lambda: self._database.release_claim(token))
