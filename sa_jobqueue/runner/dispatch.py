@@ -171,7 +171,8 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 state = _after_freed(state, event, now)
             case Claimed():
                 state = _after_claim(state, event, now)
-                looked.append(event.asked if _found_nothing(state, event) else None)
+                if not _must_look_again(state, event):
+                    looked.append(event.asked if _found_nothing(state, event) else None)
             case Counted(unsettled):
                 looked.append(None if unsettled else ())
             case GivenBack(jobs):
@@ -227,8 +228,8 @@ def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
     low_water = state.low_water.looked(
         *(claimed.asked, claimed.got, claimed.behind, claimed.sight), now=now, jitter=claimed.jitter
     )
-    if state.burst and claimed.behind and not any(claimed.got.values()):
-        low_water = low_water.forgotten()  # it must not end before it has looked through everything
+    if _must_look_again(state, claimed):
+        low_water = low_water.forgotten()
     lanes = dict(state.lanes)
     for queue, asked in claimed.asked.items():
         # What stands behind the marks waits for a full look, however seldom the queue is looked at.
@@ -238,11 +239,15 @@ def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
     return replace(state, lanes=lanes, low_water=low_water)
 
 
+def _must_look_again(state: Dispatch, claimed: Claimed) -> bool:
+    """A burst that has found nothing behind the marks, and has nothing in work, looks through everything at once."""
+    return state.burst and bool(claimed.behind) and not claimed.unsettled and not any(claimed.got.values())
+
+
 def _found_nothing(state: Dispatch, claimed: Claimed) -> bool:
     """No due job where it was asked for, and none here that may become one: in work, unwritten, or in a lost claim."""
     return (
         claimed.unsettled == 0
-        and not claimed.behind
         and not any(claimed.got.values())
         and all(claim.answered for claim in state.lost)
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import MINYEAR, timedelta
+from datetime import MINYEAR, UTC, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,8 +55,9 @@ class Sight(NamedTuple):
 
 def sight(answer: ClaimAnswer, *, seconds: float, now: datetime | None) -> Sight:
     """Of an answer, whose jobs are in the order of claims."""
-    reached = {job.queue: (job.priority, Mark(job.run_at, job.id)) for job in answer.jobs}
-    return Sight(answer.through, reached, seconds, now)
+    last = {job.queue: job for job in answer.jobs}
+    reached = {queue: (job.priority, Mark(_utc(job.run_at), job.id)) for queue, job in last.items()}
+    return Sight(answer.through, reached, seconds, None if now is None else _utc(now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +96,11 @@ class LowWater:
         if time is not None:
             newest = Mark(time - GRACE, SMALLEST_ID)
             for queue, quota in asked.items():
-                emptied = sight.through and got.get(queue, 0) < quota
-                before, reached = self.marks.get(queue, _NO_MARKS), sight.reached.get(queue)
-                marks[queue] = _raised(before, newest, emptied=emptied, reached=reached)
+                if sight.through and got.get(queue, 0) < quota:
+                    marks[queue] = (newest,) * PRIORITIES
+                elif queue in sight.reached:
+                    before = self.marks.get(queue, _NO_MARKS)
+                    marks[queue] = _raised(before, newest, *sight.reached[queue])
         return LowWater(time, marks, {**self.full_at, **full_at})
 
     def returned(self, jobs: Iterable[ClaimedJob]) -> LowWater:
@@ -106,9 +109,9 @@ class LowWater:
         for job in jobs:
             if job.queue in marks:
                 of_queue = list(marks[job.queue])
-                mark = of_queue[job.priority]
-                if mark is not None and mark >= (job.run_at, job.id):
-                    of_queue[job.priority] = _readable(Mark(job.run_at, max(job.id - 1, SMALLEST_ID)))
+                before, mark = Mark(_utc(job.run_at), max(job.id - 1, SMALLEST_ID)), of_queue[job.priority]
+                if mark is not None and before < mark:
+                    of_queue[job.priority] = _readable(before)
                 marks[job.queue] = tuple(of_queue)
         return replace(self, marks=marks)
 
@@ -117,20 +120,20 @@ class LowWater:
         return LowWater()
 
 
-def _raised(marks: Marks, newest: Mark, *, emptied: bool, reached: tuple[int, Mark] | None) -> Marks:
-    """After a claim that came so far, or emptied its queue.
+def _raised(marks: Marks, newest: Mark, priority: int, last: Mark) -> Marks:
+    """After a claim whose quota was full with a job of this priority at this place.
 
-    No mark is younger than `newest`: what is about to be committed stands there.
+    What is more urgent is empty, and of the less urgent nothing was seen. No mark is younger than `newest`: what is about
+    to be committed stands there.
     """
-    if emptied:
-        return (newest,) * PRIORITIES
-    if reached is None:
-        return marks
-    priority, last = reached
-    # What is more urgent than the last job is empty, and of the less urgent nothing was seen.
     return (*(newest,) * priority, _readable(min(last, newest)), *marks[priority + 1 :])
 
 
 def _readable(mark: Mark) -> Mark | None:
     """None for a time that may stand for an earlier one, which Python can't hold."""
     return None if mark.run_at.year == MINYEAR else mark
+
+
+def _utc(time: datetime) -> datetime:
+    """Times of one zone are compared by what its clocks show, which is no order when these are set back."""
+    return time.astimezone(UTC)
