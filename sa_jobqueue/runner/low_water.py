@@ -64,7 +64,7 @@ def sight(answer: ClaimAnswer, *, seconds: float, now: datetime | None) -> Sight
 class LowWater:
     """The marks of each queue, and when it is next looked through from its beginning, in seconds.
 
-    `time` is what the server's clock said last: it is later than that now.
+    `time` is a moment that the server's clock has passed: what it said last, or a due time that came later.
     """
 
     time: datetime | None = None
@@ -92,7 +92,7 @@ class LowWater:
         """A claim has been answered that asked for so many, began at these marks and saw this."""
         interval = min(max(FULL_LOOK_INTERVAL, SHARE * sight.seconds), LONGEST_INTERVAL)
         full_at = {queue: now + interval * (1 - JITTER * jitter) for queue in asked if queue not in behind}
-        marks, time = dict(self.marks), sight.now or self.time
+        marks, time = dict(self.marks), sight.now or self._later(sight)
         if time is not None:
             newest = Mark(time - GRACE, SMALLEST_ID)
             for queue, quota in asked.items():
@@ -102,6 +102,11 @@ class LowWater:
                     before = self.marks.get(queue, _NO_MARKS)
                     marks[queue] = _raised(before, newest, *sight.reached[queue])
         return LowWater(time, marks, {**self.full_at, **full_at})
+
+    def _later(self, sight: Sight) -> datetime | None:
+        """The server's time has come at least as far as the due times that it has seen pass."""
+        times = [mark.run_at for _, mark in sight.reached.values()]
+        return None if self.time is None else max([self.time, *times])
 
     def returned(self, jobs: Iterable[ClaimedJob]) -> LowWater:
         """These come back to where they stood: nobody needs to wait for a full look to find them."""

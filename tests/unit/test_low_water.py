@@ -92,11 +92,13 @@ def test_no_mark_is_younger_than_the_grace() -> None:
 
 
 def test_between_full_looks_the_last_known_time_serves() -> None:
-    """It is a little old, and so the marks are a little lower than they could be."""
+    """It is a little old, and so the marks are a little lower than they could be; due times tell of later ones."""
     before = _looked(_jobs((5, HOUR_AGO, 7)))
     after = _looked(_jobs((5, HOUR_AGO + SECOND, 9)), before=before, hinted=True)
     assert _marks(after)[5] == Mark(HOUR_AGO + SECOND, 9)
     assert _marks(_looked([], before=after, quota=1, hinted=True)) == [NEWEST] * PRIORITIES
+    young = _looked(_jobs((5, NOON + SECOND, 11)), before=after, hinted=True)
+    assert _marks(young)[5] == Mark(NOON + SECOND - GRACE, SMALLEST_ID)
 
 
 def test_a_full_look_makes_the_marks_anew() -> None:
