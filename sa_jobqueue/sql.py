@@ -139,7 +139,10 @@ class _Optional(TypeDecorator[Any]):
     impl = ARRAY
     cache_ok = True
 
-    def bind_processor(self, dialect: Any) -> Callable[[Any], str]:  # noqa: ARG002 - SQLAlchemy's signature
+    def bind_processor(self, dialect: Any) -> Callable[[Any], Any] | None:
+        if dialect.driver != "psycopg":
+            return None  # asyncpg takes arrays as lists alone
+
         def text(one: int | datetime | None) -> str:
             return "NULL" if one is None else str(one) if isinstance(one, int) else one.isoformat()
 
