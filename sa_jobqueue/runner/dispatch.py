@@ -1,7 +1,7 @@
 """When to claim, and how much: the dispatcher's pure step.
 
-What each queue wants is decided in `pace`, what becomes of claims without an answer in `lost_claims`. Nothing here
-knows SQL, threads or handlers.
+What each queue wants is decided in `pace`, where its claims begin in `low_water`, what becomes of claims without an
+answer in `lost_claims`. Nothing here knows SQL, threads or handlers.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from uuid import UUID
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.runner.lost_claims import LostClaim, after_answer, after_failure, at_the_end
+from sa_jobqueue.runner.low_water import LowWater, Sight
 from sa_jobqueue.runner.pace import POLL_JITTER, SECOND_LOOK, Lane
 from sa_jobqueue.store.trouble import nothing_landed, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from sa_jobqueue.records import ClaimedJob, Marks
+
 #: With more outcomes than this still to be written nothing is claimed: a crash would run all of them again.
 UNWRITTEN_LIMIT = 5000
 
 _HANGING = "have lost their jobs, by their timeout or their lease, hold them all and do not end"
-_NOTHING: Mapping[str, int] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Dispatch:
     unwritten: int = 0
     failing_until: float = 0.0
     lost: tuple[LostClaim, ...] = ()
+    low_water: LowWater = field(default_factory=LowWater)
     ends_at: float | None = None
     count_at: float = 0.0
     occupied_until: float | None = None
@@ -62,12 +66,17 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Event: what a claim brought, against what was asked; `unsettled` jobs were held when it was sent."""
+    """Event: what a claim brought, against what was asked; `unsettled` jobs were held when it was sent.
+
+    `behind` are the marks at which it began, `sight` is what it saw.
+    """
 
     asked: Mapping[str, int]
     got: Mapping[str, int]
     unsettled: int
     jitter: float
+    behind: Mapping[str, Marks] = field(default_factory=lambda: _NOTHING)
+    sight: Sight = field(default_factory=Sight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,13 @@ class Counted:
     """Event: so many jobs are held."""
 
     unsettled: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """Event: these jobs are on their way back to their queues."""
+
+    jobs: Sequence[ClaimedJob]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +128,11 @@ class StopClaiming:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Action: claim up to so many of each queue under this token."""
+    """Action: claim up to so many of each queue under this token; of some queues only what comes after their marks."""
 
     token: UUID
     quotas: Mapping[str, int]
+    behind: Mapping[str, Marks] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +171,16 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 state = _after_freed(state, event, now)
             case Claimed():
                 state = _after_claim(state, event, now)
-                looked.append(event.asked if _found_nothing(state, event) else None)
+                if not _must_look_again(state, event):
+                    looked.append(event.asked if _found_nothing(state, event) else None)
             case Counted(unsettled):
                 looked.append(None if unsettled else ())
+            case GivenBack(jobs):
+                state = replace(state, low_water=state.low_water.returned(jobs))
             case Released(token):
                 lost = after_answer(state.lost, token, now=now, interval=state.renewal_interval)
-                state = replace(state, lost=lost)
+                # Which jobs came back nobody knows.
+                state = replace(state, lost=lost, low_water=state.low_water.forgotten())
             case Failed(action=ReleaseClaim(token), retry_in=retry_in):
                 # As with renewals: after an outage we want to be here before anybody rescues.
                 due = now + min(retry_in, state.renewal_interval / 4)
@@ -204,10 +225,23 @@ def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
     poll = state.poll_interval * (1 - POLL_JITTER * claimed.jitter)
     if state.burst and claimed.unsettled:
         poll = min(SECOND_LOOK, poll)
+    low_water = state.low_water.looked(
+        *(claimed.asked, claimed.got, claimed.behind, claimed.sight), now=now, jitter=claimed.jitter
+    )
+    if _must_look_again(state, claimed):
+        low_water = low_water.forgotten()
     lanes = dict(state.lanes)
     for queue, asked in claimed.asked.items():
-        lanes[queue] = lanes[queue].looked(asked=asked, got=claimed.got.get(queue, 0), now=now, poll=poll)
-    return replace(state, lanes=lanes)
+        # What stands behind the marks waits for a full look, however seldom the queue is looked at.
+        until = low_water.full_at.get(queue, 0.0) - now if queue in claimed.behind else poll
+        wait = min(poll, max(until, 0.0))
+        lanes[queue] = lanes[queue].looked(asked=asked, got=claimed.got.get(queue, 0), now=now, poll=wait)
+    return replace(state, lanes=lanes, low_water=low_water)
+
+
+def _must_look_again(state: Dispatch, claimed: Claimed) -> bool:
+    """A burst that has found nothing behind the marks, and has nothing in work, looks through everything at once."""
+    return state.burst and bool(claimed.behind) and not claimed.unsettled and not any(claimed.got.values())
 
 
 def _found_nothing(state: Dispatch, claimed: Claimed) -> bool:
@@ -257,7 +291,8 @@ def _next(state: Dispatch, now: float) -> tuple[Dispatch, list[Any]]:
             soon = now + (float("inf") if state.burst else state.poll_interval * POLL_JITTER)
             quotas = {queue: n for queue, n in wanted.items() if state.lanes[queue].not_before <= soon}
             following = UUID(int=(state.token.int + 1) % 2**128)
-            return replace(state, token=following), [Claim(state.token, quotas)]
+            behind = state.low_water.behind(quotas, now)
+            return replace(state, token=following), [Claim(state.token, quotas, behind)]
         times.append(first)
     if state.burst and not wanted:
         if now >= state.count_at:

@@ -24,6 +24,7 @@ from sa_jobqueue.events import (
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
+from sa_jobqueue.runner.low_water import sight
 from sa_jobqueue.states import EXPIRED_REASON, Verb
 
 if TYPE_CHECKING:
@@ -76,21 +77,27 @@ class Dispatcher:
                 self._store.release_claim(token=token)
                 return dispatch.Released(token)
             case dispatch.GiveBack(queues):
-                for execution in self._executor.take_back(queues):
+                unstarted = self._executor.take_back(queues)
+                for execution in unstarted:
                     self._settle_unstarted(execution, Settlement(*execution.key, Verb.RELEASE))
+                return dispatch.GivenBack([execution.job for execution in unstarted])
             case dispatch.Drained(fault):
                 self._on_drained(fault)
         return None
 
     def _claim(self, claim: dispatch.Claim) -> dispatch.Claimed:
         unsettled = len(self._book)
+        full = len(claim.behind) < len(claim.quotas)
+        now = self._store.now() if full else None
         started = time.monotonic()
-        jobs = self._store.claim(
+        answer = self._store.claim_behind(
+            claim.behind,
             token=claim.token,
             quotas=claim.quotas,
             kinds=self._kinds,
             lease=self._lease,
         )
+        jobs, seen = answer.jobs, sight(answer, seconds=time.monotonic() - started, now=now)
         # Whatever fails up to here makes the claim a lost one, so from here on nothing may fail.
         executions = [self._execution(job) for job in jobs]
         self._book.hold(executions)
@@ -106,7 +113,8 @@ class Dispatcher:
             duration = timedelta(seconds=time.monotonic() - started)
             self._subscribers.emit(JobsClaimed(runner_id=self._runner_id, queues=got, duration=duration))
         self._executor.submit(startable)
-        return dispatch.Claimed(claim.quotas, got, unsettled, random.random())  # noqa: S311 - spreads polls
+        jitter = random.random()  # noqa: S311 - spreads polls
+        return dispatch.Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen)
 
     def _execution(self, job: ClaimedJob) -> Execution:
         handler = self._registry.find(job.kind)

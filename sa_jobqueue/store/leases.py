@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from sa_jobqueue.queries import expired, schema, unknown, unserved
-from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
+from sa_jobqueue.queries import expired, schema, session, unknown, unserved
+from sa_jobqueue.records import ClaimAnswer, ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
 from sa_jobqueue.statements import postpone, renew, rescue
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, Executable
 
-    from sa_jobqueue.records import Pruned, PrunePosition, Settled, Settlement
+    from sa_jobqueue.records import Marks, Pruned, PrunePosition, Settled, Settlement
     from sa_jobqueue.states import JobStatus
     from sa_jobqueue.store.connection import StoreConnection
     from sa_jobqueue.store.refusals import Report
@@ -71,11 +71,23 @@ class Store:
         nobody claim are passed over, up to a hundred at the head of each queue, and reported; its error is raised
         where nothing else is there and no single row can be blamed.
         """
+        return self.claim_behind({}, token=token, quotas=quotas, kinds=kinds, lease=lease).jobs
+
+    def claim_behind(
+        self,
+        marks: Mapping[str, Marks],
+        *,
+        token: UUID,
+        quotas: Mapping[str, int],
+        kinds: Sequence[str],
+        lease: timedelta,
+    ) -> ClaimAnswer:
+        """The same, but from these queues only jobs that come after the marks; and whether that was all."""
         wanted = {queue: quota for queue, quota in quotas.items() if quota > 0}
         if not wanted or not kinds:
-            return []
+            return ClaimAnswer([], through=False)
         terms = {"token": token, "lease": lease, "runner": self._name}
-        rows = claim_rows(self._connection, wanted, kinds, terms, self._refusals)
+        rows, through = claim_rows(self._connection, wanted, kinds, terms, self._refusals, marks)
         claimed = [ClaimedJob(row[0], token, *row[1:]) for row in rows]
         ranks = {queue: rank for rank, queue in enumerate(wanted)}
 
@@ -83,7 +95,12 @@ class Store:
             return ranks[job.queue], job.priority, job.run_at, job.id
 
         claimed.sort(key=order)
-        return claimed
+        return ClaimAnswer(claimed, through)
+
+    def now(self) -> datetime:
+        """The server's time."""
+        time: datetime = self._connection.rows(session.clock())[0][0]
+        return time
 
     def release_claim(self, *, token: UUID) -> int:
         """Give back what a claim with a lost answer took, and tell how many jobs; 0 when it took none or never landed.

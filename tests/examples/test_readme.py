@@ -49,6 +49,25 @@ def _commands() -> list[tuple[str, str]]:
     return re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", console["code"], re.M)
 
 
+def test_the_session_that_holds_vacuum_back_is_found(engine: Engine) -> None:
+    """The one query names it first, prepared transactions too."""
+    (block,) = _marked("horizon")
+    with engine.connect() as somebody, engine.connect() as other:
+        somebody.execution_options(isolation_level="REPEATABLE READ")
+        pid = somebody.execute(
+            text("SELECT pg_backend_pid() FROM jobqueue_jobs RIGHT JOIN (VALUES (1)) AS one ON true")
+        ).scalar()
+        prepared = other.begin_twophase(f"horizon {pid}")
+        other.execute(text("INSERT INTO jobqueue_jobs (kind) VALUES ('test')"))
+        prepared.prepare()
+        with engine.connect() as operator:
+            holders = {row.holder: row for row in operator.execute(text(block["code"]))}
+        prepared.rollback()
+    assert next(iter(holders)) == f"session {pid}"
+    assert holders[f"session {pid}"].query.startswith("SELECT pg_backend_pid()")
+    assert f"prepared transaction horizon {pid}" in holders
+
+
 def test_the_quickstart_works_as_written(tmp_path: Path, empty_database_url: str) -> None:
     """Every file and every command of the first ten minutes, in order, with the output that is shown; nothing else."""
     for block in _marked("file: "):

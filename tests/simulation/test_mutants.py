@@ -16,6 +16,7 @@ from tests.simulation.runner import LEASE, Steps
 from tests.simulation.schedule import (
     CALM,
     EVERYTHING,
+    LATE_JOBS,
     LOST_ANSWERS,
     OUTAGES,
     TAKEOVERS,
@@ -115,6 +116,11 @@ def _tokens_used_twice(state: dispatch.Dispatch, events: Sequence[Any], now: flo
     return replace(following, token=state.token) if failed else following, actions
 
 
+def _never_looked_through(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    never = dict.fromkeys(state.low_water.marks, float("inf"))
+    return dispatch.step(replace(state, low_water=replace(state.low_water, full_at=never)), events, now)
+
+
 def _no_patience(state: duties.Maintaining, events: Sequence[Any], now: float) -> Any:
     hasty = tuple(replace(duty, gentle=False) for duty in state.duties)
     return duties.step(replace(state, duties=hasty), events, now)
@@ -141,6 +147,7 @@ MUTANTS: dict[str, tuple[Profile, Steps]] = {
     "lost claims are forgotten": (LOST_ANSWERS, Steps(dispatch=_lost_claims_forgotten)),
     "lost claims are released once": (LOST_ANSWERS, Steps(dispatch=_lost_claims_released_once)),
     "a failed claim's token is used again": (LOST_ANSWERS, Steps(dispatch=_tokens_used_twice)),
+    "queues are looked through but once": (LATE_JOBS, Steps(dispatch=_never_looked_through)),
     "rescue has no patience": (OUTAGES, Steps(duties=_no_patience)),
     "patience does not begin anew after an outage": (OUTAGES, Steps(duties=_patience_not_renewed)),
 }

@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.schedule import (
     CALM,
     EVERYTHING,
+    LATE_JOBS,
     LOST_ANSWERS,
     OUTAGES,
     TAKEOVERS,
@@ -28,6 +29,7 @@ PROFILES = {
     "calm": (CALM, 20, _USUAL),
     "everything": (EVERYTHING, 200, _USUAL | _REPAIR | _RESCUE | {"LeaseLost", "CancelRequested"}),
     "lost answers": (LOST_ANSWERS, 60, _USUAL | _REPAIR),
+    "late jobs": (LATE_JOBS, 40, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "outages": (OUTAGES, 60, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "timeouts": (TIMEOUTS, 80, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
     "takeovers": (TAKEOVERS, 60, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),

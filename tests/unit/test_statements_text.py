@@ -54,7 +54,10 @@ def text_of(statement: ClauseElement) -> str:
 
 
 def test_claim() -> None:
-    """The claim, word for word: one branch per queue and priority, both limited, ids by an array sub-select."""
+    """The claim, word for word: one branch per queue and priority, both limited, ids by an array sub-select.
+
+    Each branch begins behind its mark.
+    """
     assert text_of(claim.claim()) == (
         "UPDATE jobqueue_jobs SET status='running', attempts=(least(jobqueue_jobs.attempts, 2147483646) + 1), "
         "lease_token=CAST(%(token)s::UUID AS UUID), "
@@ -62,12 +65,16 @@ def test_claim() -> None:
         "leased_by=CAST(%(runner)s::VARCHAR AS TEXT), updated_at=statement_timestamp() "
         "WHERE jobqueue_jobs.id = ANY (ARRAY((SELECT taken.id "
         "FROM unnest(CAST(%(queues)s::TEXT[] AS TEXT[]), CAST(%(quotas)s::INTEGER[] AS INTEGER[])) "
-        "AS wanted(queue, quota) JOIN LATERAL (SELECT due.id AS id "
+        "WITH ORDINALITY AS wanted(queue, quota, position) JOIN LATERAL (SELECT due.id AS id "
         "FROM generate_series(0, 9) AS level(priority) JOIN LATERAL (SELECT job.id AS id "
         "FROM jobqueue_jobs AS job WHERE job.status = 'ready' AND job.queue = wanted.queue "
         "AND job.priority = level.priority AND job.kind = ANY (CAST(%(kinds)s::TEXT[] AS TEXT[])) "
-        "AND job.run_at <= statement_timestamp() ORDER BY job.run_at, job.id "
-        "LIMIT wanted.quota FOR UPDATE SKIP LOCKED) AS due ON true "
+        "AND job.run_at <= statement_timestamp() AND (job.run_at, job.id) > ("
+        "coalesce((CAST(%(low_times)s::TIMESTAMP WITH TIME ZONE[] AS TIMESTAMP WITH TIME ZONE[]))"
+        "[((wanted.position - 1) * 10 + level.priority + 1)], CAST('-infinity' AS TIMESTAMP WITH TIME ZONE)), "
+        "coalesce((CAST(%(low_ids)s::BIGINT[] AS BIGINT[]))"
+        "[((wanted.position - 1) * 10 + level.priority + 1)], CAST('-9223372036854775808' AS BIGINT))) "
+        "ORDER BY job.run_at, job.id LIMIT wanted.quota FOR UPDATE SKIP LOCKED) AS due ON true "
         "LIMIT wanted.quota) AS taken ON true))) RETURNING "
         "jobqueue_jobs.id, jobqueue_jobs.kind, jobqueue_jobs.queue, jobqueue_jobs.payload, "
         "jobqueue_jobs.payload_version, jobqueue_jobs.priority, jobqueue_jobs.attempts, jobqueue_jobs.returned, "
