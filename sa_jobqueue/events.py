@@ -336,6 +336,10 @@ Event = (
 )
 
 #: Called in the thread where it happened, so it must be quick and thread-safe; what it raises goes nowhere.
+#:
+#: One that has a method `hears(kind, verb) -> bool` says by False that it has no use now for what goes as it should:
+#: JobsClaimed, JobStarted, and JobSettled with the verb complete and no fault. Every job brings such events, and what
+#: nobody hears is not made. For all others `verb` is None, and they are told in any case.
 Subscriber = Callable[[Event], None]
 
 
@@ -353,6 +357,10 @@ class Subscribers:
 
     def __bool__(self) -> bool:
         return bool(self._subscribers)
+
+    def hear(self, kind: type[Event], verb: Verb | None = None) -> bool:
+        """Whether anybody has a use for such an event, so that it is worth making. A subscriber that fails to say is told."""
+        return any(_hears(subscriber, kind, verb) for subscriber in self._subscribers)
 
     def emit(self, event: Event) -> None:
         """Tell everyone, in order. Never raises: a subscriber that fails is warned about once, and called again."""
@@ -373,3 +381,11 @@ class Subscribers:
             type(event).__name__,
             describe_error(error),
         )
+
+
+def _hears(subscriber: Subscriber, kind: type[Event], verb: Verb | None) -> bool:
+    try:
+        hears = getattr(subscriber, "hears", None)
+        return hears is None or bool(hears(kind, verb))
+    except Exception:
+        return True

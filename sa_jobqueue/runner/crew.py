@@ -21,6 +21,7 @@ from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.refusals import RefusalsTold
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
+from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.leases import Store
@@ -100,6 +101,7 @@ class Crew:
                 subscribers=subscribers,
             ),
         )
+        self._slots = Slots(settings.limits, executor=self.executor, tell=self.dispatcher.post)
         self.settler: Loop[Any] = self._loop(
             stores["settle"],
             "settle",
@@ -203,13 +205,13 @@ class Crew:
 
     def _finished(self, finished: settle.Finished) -> None:
         """Every outcome of a handler comes by here; only the first for a job is written."""
+        self._slots.ended(finished)
         if self.book.decide(finished.execution.key):
             if finished.cause is Interruption.SHUTDOWN:
                 self.handed_back.append(finished.execution)
             self.settler.post(finished)
         else:
-            # Its slot is free all the same, and what was decided in its place is being written already.
-            self.dispatcher.post(settle.freed([finished]))
+            # What was decided in its place is being written already.
             self.dispatcher.post(dispatch.Written(1))
             report_dropped(finished, Landing.LOST, self.subscribers)
 

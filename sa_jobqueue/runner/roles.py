@@ -109,7 +109,7 @@ class Dispatcher:
             else:
                 startable.append(execution)
         got = Counter(job.queue for job in jobs)
-        if jobs and self._subscribers:
+        if jobs and self._subscribers.hear(JobsClaimed):
             duration = timedelta(seconds=time.monotonic() - started)
             self._subscribers.emit(JobsClaimed(runner_id=self._runner_id, queues=got, duration=duration))
         self._executor.submit(startable)
@@ -183,8 +183,11 @@ class Settler:
         self._book.drop(finished.execution.key for finished in batch)
         if not self._subscribers:
             return
+        silent = not self._subscribers.hear(JobSettled, Verb.COMPLETE)
         for finished, answer in zip(batch, answers, strict=True):
             job, settlement = finished.execution.job, finished.settlement
+            if silent and settlement.verb is Verb.COMPLETE and answer.status and answer.fault is None:
+                continue
             if answer.landing is Landing.LANDED and answer.status is not None:
                 self._subscribers.emit(
                     JobSettled(

@@ -22,6 +22,7 @@ from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
+from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import refused
@@ -119,6 +120,9 @@ class SimulatedExecutor:
             self._waiting[queue].clear()
         return taken
 
+    def waiting(self, queue: str) -> int:
+        return len(self._waiting[queue])
+
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:
         return execution.interrupt(cause)
 
@@ -187,6 +191,7 @@ class SimulatedRunner:
                 ).perform
             ),
         )
+        self.slots = Slots(self.limits, executor=self.executor, tell=self.dispatcher.post)
         self.settler = self._loop(
             "settle",
             settle.Settling(),
@@ -313,10 +318,10 @@ class SimulatedRunner:
         self.gone = True
 
     def _finished(self, finished: settle.Finished) -> None:
+        self.slots.ended(finished)
         if self.book.decide(finished.execution.key):
             self.settler.post(finished)
         else:
-            self.dispatcher.post(settle.freed([finished]))
             self.dispatcher.post(dispatch.Written(1))
             report_dropped(finished, Landing.LOST, self.subscribers)
 

@@ -322,6 +322,21 @@ def test_the_level_of_the_logger_decides(
     assert len(caplog.records) == 1
 
 
+@pytest.mark.parametrize(("event", "level", "message"), LINES, ids=lambda value: type(value).__name__)
+def test_what_is_logged_is_heard(
+    event: ev.Event, level: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No event that would be logged is left unmade; those that every job brings are, where they are not logged."""
+    settled_well = isinstance(event, ev.JobSettled) and event.verb is Verb.COMPLETE and event.fault is None
+    verb = Verb.COMPLETE if settled_well else None
+    lowest = logging.getLevelNamesMapping()[level]
+    with caplog.at_level(lowest, logger.name):
+        assert log_event.hears(type(event), verb)
+    with caplog.at_level(logging.WARNING, logger.name):
+        routine = settled_well or isinstance(event, ev.JobStarted | ev.JobsClaimed)
+        assert log_event.hears(type(event), verb) is not routine
+
+
 def record_of(event: ev.Event, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
     """A record at a fixed time."""
     record = logged(event, caplog)

@@ -92,10 +92,11 @@ def test_claim() -> None:
 def test_batches_take_their_rows_by_id_and_token(build: Callable[[], Any]) -> None:
     """Id and token, in id order, skipping what is locked: nothing waits for a row, nothing relies on the id alone."""
     text = text_of(build())
-    assert re.match(r"WITH held AS MATERIALIZED \(SELECT job\.id AS id, batch\.position AS position", text)
+    assert re.match(r"WITH held AS MATERIALIZED \(SELECT mine\.id AS id, batch\.position AS position", text)
     cte, update = text.split(" UPDATE jobqueue_jobs ")
-    assert "ON job.id = batch.id AND job.lease_token = batch.token" in cte
-    assert cte.endswith("ORDER BY job.id FOR NO KEY UPDATE OF job SKIP LOCKED)")
+    assert "ORDER BY asked.id) AS batch JOIN LATERAL (SELECT job.id AS id FROM jobqueue_jobs AS job" in cte
+    assert "WHERE job.id = batch.id AND job.lease_token = batch.token" in cte
+    assert cte.endswith("FOR NO KEY UPDATE SKIP LOCKED) AS mine ON true)")
     assert "FROM held WHERE jobqueue_jobs.id = held.id RETURNING held.position" in update
 
 
