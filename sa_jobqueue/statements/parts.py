@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 #: The last so many failures are kept in `errors`.
 KEPT_ERRORS = 10
-#: Texts (error, reason) are cut to this many bytes, results replaced by a marker beyond theirs.
+#: Texts (error, reason, progress) are cut to this many bytes.
 MAX_TEXT_BYTES = 4096
-MAX_RESULT_BYTES = 64 * 1024
 
 _UTF8_LONGEST = 4
 _LARGEST_INTEGER = 2**31 - 1

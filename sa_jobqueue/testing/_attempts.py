@@ -11,7 +11,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.outcomes import Settle
-from sa_jobqueue.runner.verdict import unfinished, verdict
+from sa_jobqueue.runner.verdict import mistake_in, verdict
 from sa_jobqueue.states import CANCELLED_REASON, EXHAUSTED_REASON, JobStatus, Verb
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def attempt(
     except (Exception, SystemExit) as error:
         raised = error
     if raised is None:
-        raised = unfinished(returned)
+        raised = mistake_in(returned, handler)
     settlement, fault, _ = verdict(
         job, handler, returned=returned, raised=raised, cancel_requested=context.cancel_requested
     )
