@@ -115,6 +115,17 @@ class ClaimedJob(NamedTuple):
         return f"ClaimedJob(id={self.id}, kind={self.kind!r}, queue={self.queue!r}, attempts={self.attempts})"
 
 
+class Progress(NamedTuple):
+    """How far a handler says that it is: a share from 0 to 1, a text, or both."""
+
+    fraction: float | None
+    text: str | None = None
+
+    def __repr__(self) -> str:
+        # Never the text, for reprs end up in logs.
+        return f"Progress(fraction={self.fraction!r})"
+
+
 class Settlement(NamedTuple):
     """One outcome to write, fenced by the token: `verb` is complete, retry, snooze, discard, release or abort.
 

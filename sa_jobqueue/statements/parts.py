@@ -175,6 +175,11 @@ def cut(text: ColumnElement[Any]) -> ColumnElement[Any]:
     )
 
 
+def now_in_utc() -> ColumnElement[Any]:
+    """The time as text in UTC, for JSON: as timestamptz it would be written in the time zone of the session."""
+    return func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
+
+
 def failure(error: ColumnElement[Any], verb: Verb) -> Values:
     """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone.
 
@@ -189,11 +194,9 @@ def failure(error: ColumnElement[Any], verb: Verb) -> Values:
         ),
         else_=jobs.c.errors,
     )
-    # The time as text in UTC: as timestamptz it would be written in the time zone of the session.
-    at = func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
     entry = func.jsonb_build_object(
         *(word("attempt"), jobs.c.attempts - jobs.c.returned),
-        *(word("at"), at),
+        *(word("at"), now_in_utc()),
         *(word("verb"), word(verb)),
         *(word("error"), cut(error)),
         type_=JSONB,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.queries import listing, stats
@@ -15,7 +16,7 @@ from sa_jobqueue.queries.detail import detail
 from sa_jobqueue.records import LARGEST_ID, SMALLEST_ID
 from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.store import bounds
-from sa_jobqueue.views import JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
+from sa_jobqueue.views import JobDetails, JobError, JobPage, JobProgress, JobSummary, QueueStats, Stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,6 +137,7 @@ def _summaries(rows: Sequence[Row[Any]]) -> tuple[JobSummary, ...]:
 def _values(row: Row[Any], names: Iterable[str]) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(row, name) for name in names}
     values["status"] = JobStatus(row.status)
+    values["progress"] = None if row.progress is None else _progress(row.progress)
     return values
 
 
@@ -155,3 +157,17 @@ def _error(entry: Any) -> JobError:
         verb if isinstance(verb, str) else None,
         entry["error"],
     )
+
+
+def _progress(stored: Any) -> JobProgress:
+    """A handler's report as the library writes it; what other SQL put there is shown as it is."""
+    try:
+        fraction, text, attempt, at = (stored[name] for name in ("fraction", "text", "attempt", "at"))
+        return JobProgress(
+            None if fraction is None else float(fraction),
+            None if text is None else str(text),
+            int(attempt),
+            datetime.fromisoformat(at),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return JobProgress(text=json.dumps(stored, default=str))

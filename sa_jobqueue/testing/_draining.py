@@ -30,7 +30,7 @@ from sa_jobqueue.testing._drained import Drained, DrainError
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from sa_jobqueue.records import ClaimedJob, Settled
+    from sa_jobqueue.records import ClaimedJob, Progress, Settled
     from sa_jobqueue.registry import Registry
 
 #: Nobody renews it, and a debugger may stop the handler for long.
@@ -132,15 +132,17 @@ class Draining:
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
         if job.expired:
             settlement = Settlement(job.id, job.token, Verb.ABORT, reason=EXPIRED_REASON)
-            attempted = Attempted(settlement, None, None, None)
+            attempted, progress = Attempted(settlement, None, None, None), None
         else:
             try:
                 self._loop.check(handler)
             except RuntimeError:
                 self._store().settle([Settlement(job.id, job.token, Verb.RELEASE)])
                 raise
-            attempted = attempt(job, handler, context_of(job, runner_id=_NAME), self._loop)
-        settled = self._settle(job, attempted)
+            context = context_of(job, runner_id=_NAME)
+            attempted = attempt(job, handler, context, self._loop)
+            progress = context.latest_progress
+        settled = self._settle(job, attempted, progress)
         if settled.status is None:
             raise self._lost(job, settled) from attempted.error
         performed = attempted.performed(job, settled.status, fault=settled.fault)
@@ -149,12 +151,14 @@ class Draining:
             attempted.error.add_note(_note(job, performed))
         return attempted.error
 
-    def _settle(self, job: ClaimedJob, attempted: Attempted) -> Settled:
+    def _settle(self, job: ClaimedJob, attempted: Attempted, progress: Progress | None) -> Settled:
         settlement = attempted.settlement
         if settlement.delay is not None:
             # From the time that the drain pretends, or a job that is ahead of another one would stay so for ever.
             settlement = settlement._replace(delay=settlement.delay + self._ahead)
         try:
+            if progress is not None:
+                self._store().report([((job.id, job.token), progress)])
             (settled,) = self._store().settle([settlement])
         except DBAPIError as error:
             if sqlstate_of(error) != _ABORTED:

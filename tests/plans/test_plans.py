@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from sa_jobqueue.queries import expired, held, unknown, unserved
-from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, reschedule, rescue, settle
+from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, report, reschedule, rescue, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
 from tests.plans.conftest import QUEUES, TOKEN, Plan, Table
@@ -107,6 +107,15 @@ def test_settling_goes_by_the_primary_key(loaded: Table, small: Table, verb: Ver
 def test_renewal_goes_by_the_primary_key(loaded: Table) -> None:
     """All held leases are renewed in one statement that finds its rows by id."""
     plan = loaded.explain(renew.renew(), {**batch(loaded.running), "lease": MINUTE})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 100
+
+
+def test_progress_goes_by_the_primary_key(loaded: Table) -> None:
+    """So does what handlers report, once a second."""
+    given = {"fractions": [0.5] * len(loaded.running), "progress_texts": ["page 1"] * len(loaded.running)}
+    plan = loaded.explain(report.report(), {**batch(loaded.running), **given})
     assert plan.scanned == []
     assert plan.indexes == {PRIMARY}
     assert plan.root["Actual Rows"] == 100

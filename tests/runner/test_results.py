@@ -21,8 +21,7 @@ RESULTS: list[Any] = [{"pages": [1, 2.5, None, "ü"]}, "text", 0, False, [], Non
 UNKEPT: list[tuple[Any, str]] = [
     (
         {"a": [{"at": datetime(2030, 1, 1, tzinfo=UTC)}]},
-        r"TypeError: the result of 'work' can't be kept \(keep_result=True\): "
-        r"\$\.a\[0\]\.at: datetime\.datetime is no JSON type: pass its \.isoformat\(\)",
+        r"TypeError: the result of 'work' can't be kept \(keep_result=True\): \$\.a\[0\]\.at: datetime\.datetime is no",
     ),
     ({"a": "\0"}, r"ValueError: the result of 'work' .*: \$\.a: the text has a NUL character"),
     (float("nan"), r"ValueError: the result of 'work' .*: \$: nan is no JSON number"),

@@ -19,12 +19,18 @@ from sa_jobqueue.statements import (
     postpone,
     redrive,
     renew,
+    report,
     reschedule,
     rescue,
     settle,
 )
 
-BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
+BATCHES = [
+    renew.renew,
+    report.report,
+    rescue.rescue,
+    *(statement for statement, _ in settle.SETTLING.values()),
+]
 OPERATOR = [cancel.cancel, redrive.redrive, redrive.redrive_keyed, reschedule.reschedule]
 STATEMENTS: list[Callable[[], Any]] = [
     *BATCHES,
