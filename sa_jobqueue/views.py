@@ -114,6 +114,27 @@ class JobDetails(JobSummary):
     trace_context: Any = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedJob:
+    """How a job ended. `result` is what a handler with `keep_result` returned, `reason` why it is dead or cancelled.
+
+    `last_error` is the text of the last failure, also of a job that was done by a later attempt.
+    """
+
+    id: int
+    kind: str
+    status: JobStatus
+    result: Any = field(repr=False)
+    reason: str | None
+    last_error: str | None = field(repr=False)
+    finished_at: datetime
+
+    @property
+    def done(self) -> bool:
+        """The job is done, neither dead nor cancelled."""
+        return self.status is JobStatus.DONE
+
+
 @dataclass(frozen=True, slots=True)
 class JobPage:
     """Jobs, the newest first by id, and the database's time of the read.

@@ -13,10 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.queries import listing, stats
 from sa_jobqueue.queries.detail import detail
+from sa_jobqueue.queries.ending import ending as of_ending
 from sa_jobqueue.records import LARGEST_ID, SMALLEST_ID
 from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.store import bounds
-from sa_jobqueue.views import JobDetails, JobError, JobPage, JobProgress, JobSummary, QueueStats, Stats
+from sa_jobqueue.views import (
+    FinishedJob,
+    JobDetails,
+    JobError,
+    JobPage,
+    JobProgress,
+    JobSummary,
+    QueueStats,
+    Stats,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,6 +42,7 @@ COUNTED = 100_000
 
 _SUMMARY = tuple(field.name for field in fields(JobSummary))
 _DETAILS = tuple(field.name for field in fields(JobDetails))
+_ENDING = tuple(field.name for field in fields(FinishedJob))
 
 
 def page(connection: Connection, wanted: JobFilter, *, limit: int, before: int | None = None) -> JobPage:
@@ -68,6 +79,18 @@ def details(connection: Connection, job_id: int) -> JobDetails | None:
     values = _values(row, _DETAILS)
     values["errors"] = _errors(row.errors)
     return JobDetails(**values)
+
+
+def ending(connection: Connection, job_id: int) -> FinishedJob | JobStatus | None:
+    """How one job ended; its status while it has not, None when there is no such job."""
+    row = connection.execute(of_ending(), {"id": job_id}).one_or_none() if _possible(job_id) else None
+    if row is None:
+        return None
+    if row.finished_at is None:
+        return JobStatus(row.status)
+    values: dict[str, Any] = {name: getattr(row, name) for name in _ENDING}
+    values["status"] = JobStatus(row.status)
+    return FinishedJob(**values)
 
 
 def read_stats(connection: Connection, *, most: int | None = COUNTED) -> Stats:
