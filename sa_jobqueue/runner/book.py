@@ -34,7 +34,7 @@ class Book:
         #: Whose handlers still run although their outcome was decided; kept until these have spoken as well.
         self._given_up: set[Key] = set()
         self._closed = False
-        self.reports = Reports()
+        self.reports: Reports = Reports()
 
     def __len__(self) -> int:
         return len(self._held)

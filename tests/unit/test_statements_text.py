@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from sa_jobqueue.queries import due, expired, held, schema, stored, unknown, unserved
+from sa_jobqueue.queries import due, ending, expired, held, schema, stored, unknown, unserved
 from sa_jobqueue.statements import (
     bring_forward,
     cancel,
@@ -45,6 +45,7 @@ STATEMENTS: list[Callable[[], Any]] = [
     expired.expired,
     held.owners,
     held.of_token,
+    ending.ending,
     schema.comment,
     unknown.unknown_kinds,
     unknown.waiting,
