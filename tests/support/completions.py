@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
-from sqlalchemy import URL, Engine
+from sqlalchemy import URL, Engine, func, select, update
 
 from sa_jobqueue.completion import Completions, OwnSessions
 from sa_jobqueue.completion.owner import Completion
 from sa_jobqueue.context import JobContext, context_of
 from sa_jobqueue.errors import LeaseLostError
+from sa_jobqueue.models import jobs
 from sa_jobqueue.records import ClaimedJob, Landing
 from sa_jobqueue.store.leases import Store
-from tests.support.jobs import MINUTE
+from tests.entry.application import Document
+from tests.support.jobs import MINUTE, read_job
 
 
 @dataclass
@@ -78,3 +81,30 @@ def run_of(engine: Engine, token: Any, *, lease: timedelta = MINUTE, url: URL | 
     completions = Completions(holder, sessions, lease=lease)
     context = context_of(job, runner_id="tests", completer=completions.of(job))
     return Run(job, context, holder, sessions)
+
+
+def titles(engine: Engine) -> list[str]:
+    """What handlers have written and committed."""
+    with engine.connect() as connection:
+        return list(connection.scalars(select(Document.title).order_by(Document.id)))
+
+
+def take_over(engine: Engine, job_id: int) -> UUID:
+    """Somebody else has the job from now on: its lease had ended, and another runner claimed it. Never waits."""
+    token = uuid4()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+        connection.execute(
+            update(jobs).where(jobs.c.id == job_id).values(lease_token=token, leased_by="another", attempts=2)
+        )
+    return token
+
+
+def is_untouched(engine: Engine, job_id: int, token: UUID) -> bool:
+    """The job is as `take_over` left it, with no follow-up and nothing of the application's beside it."""
+    row = read_job(engine, job_id)
+    with engine.connect() as connection:
+        others = connection.scalar(select(func.count()).select_from(jobs).where(jobs.c.id != job_id))
+    return (row.status, row.lease_token, row.settled_token, row.result, others, titles(engine)) == (
+        *("running", token, None, None, 0, []),
+    )
