@@ -72,7 +72,7 @@ async def runs(session: Session, async_session: AsyncSession, engine: Engine) ->
     assert_type(await perform_async(embed.call(document_id=7)), Performed)
     perform(embed.call(document_id=7), session=session)
     await perform_async(embed.call(document_id=7), session=async_session)
-    perform(embed.call(document_id=7), session=engine)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    perform(embed.call(document_id=7), session=engine)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     perform(embed.call(document_id=7), attempts=2)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     perform(embed.call(document="7"))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
