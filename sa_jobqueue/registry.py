@@ -75,7 +75,8 @@ class Registry:
         `timeout` is how long one attempt may run: a timedelta, "never" for no limit, None for what the runner says.
         With `keep_result` what the handler returns is stored as the job's result: JSON by the rules of payloads, up to
         64 KiB (above it a note stands in its place); what can't be stored is a failure of the attempt. Without it the
-        value is thrown away. An outcome (`Retry`, `Snooze`, `Discard`) is never a result.
+        value is thrown away, as it is after `ctx.complete(result=...)`. An outcome (`Retry`, `Snooze`, `Discard`) is never
+        a result.
 
         Raises TypeError or ValueError, naming the kind, for settings that can't work and for a kind or alias that
         is taken already.

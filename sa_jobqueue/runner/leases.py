@@ -99,9 +99,8 @@ def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, li
                 state = _report_at(state, now)
             case ProgressWritten(left):
                 state = _report_at(state, now) if left else state
-            case Failed(
-                action=WriteProgress(), retry_in=retry_in
-            ):  # no sign of how leases fare: that is a renewal's
+            case Failed(action=WriteProgress(), retry_in=retry_in):
+                # No sign of how leases fare: that is a renewal's to tell.
                 state = _report_at(replace(state, report_from=max(now + retry_in, state.report_from)), now)
             case Failed(retry_in=retry_in):
                 state = replace(state, due=now + min(retry_in, state.interval / 4))

@@ -22,6 +22,8 @@ class Reports:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._fresh: set[Key] = set()
+        #: Taken to be written, and not answered yet.
+        self._writing: set[Key] = set()
         self._announce: Callable[[], None] | None = None
 
     def announce_by(self, announce: Callable[[], None]) -> None:
@@ -40,21 +42,22 @@ class Reports:
             self._announce()
 
     def take(self) -> set[Key]:
-        """All of them; read their contexts afterwards."""
+        """All of them; read their contexts afterwards, and say when they are `written`."""
         with self._lock:
-            fresh, self._fresh = self._fresh, set()
-        return fresh
+            self._writing, self._fresh = self._fresh, set()
+            return self._writing
 
     def take_from(self, keys: Iterable[Key]) -> list[Key]:
-        """Those of these that are among them."""
-        if not self._fresh:
+        """Those of these that are among them, or that somebody else has taken and may write too late."""
+        if not self._fresh and not self._writing:
             return []
         with self._lock:
-            taken = [key for key in keys if key in self._fresh]
+            taken = [key for key in keys if key in self._fresh or key in self._writing]
             self._fresh = self._fresh.difference(taken)
         return taken
 
-    def put_back(self, keys: Iterable[Key]) -> None:
-        """They were taken and could not be written; nobody is told of it."""
+    def written(self, *, but: Iterable[Key] = ()) -> None:
+        """What was taken is written, `but` for these, which are there to be taken again; nobody is told of them."""
         with self._lock:
-            self._fresh = self._fresh.union(keys)
+            self._writing = set()
+            self._fresh = self._fresh.union(but)

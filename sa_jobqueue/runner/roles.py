@@ -270,10 +270,10 @@ class Keeper:
         try:
             answers = self._store.report(self._book.progress_of(keys)) if keys else []
         except Exception:
-            self._book.reports.put_back(keys)
+            self._book.reports.written(but=keys)
             raise
         busy = [(answer.id, answer.token) for answer in answers if answer.landing is Landing.BUSY]
-        self._book.reports.put_back(busy)
+        self._book.reports.written(but=busy)
         self._judge_all(answers)
         return leases.ProgressWritten(left=bool(busy))
 

@@ -186,11 +186,10 @@ def _progress(stored: Any) -> JobProgress:
     """A handler's report as the library writes it; what other SQL put there is shown as it is."""
     try:
         fraction, text, attempt, at = (stored[name] for name in ("fraction", "text", "attempt", "at"))
-        return JobProgress(
-            None if fraction is None else float(fraction),
-            None if text is None else str(text),
-            int(attempt),
-            datetime.fromisoformat(at),
-        )
+        when = datetime.fromisoformat(at)
+        if when.tzinfo is not None and (fraction is None or 0 <= fraction <= 1):
+            share = None if fraction is None else float(fraction)
+            return JobProgress(share, None if text is None else str(text), int(attempt), when)
     except (KeyError, TypeError, ValueError, OverflowError):
-        return JobProgress(text=json.dumps(stored, default=str))
+        pass
+    return JobProgress(text=json.dumps(stored, default=str))

@@ -138,7 +138,9 @@ def test_a_row_that_nobody_may_write_is_left_out(engine: Engine, store: Store, t
         ({"done": 3, "of": 7}, '{"of": 7, "done": 3}'),
         ("half", '"half"'),
         ({"fraction": "x", "text": None, "attempt": 1, "at": "2030-01-01T00:00:00Z"}, "fraction"),
+        ({"fraction": 40, "text": None, "attempt": 1, "at": "2030-01-01T00:00:00Z"}, '"fraction": 40'),
         ({"fraction": 1, "text": "t", "attempt": 1, "at": "yesterday"}, "yesterday"),
+        ({"fraction": 1, "text": "t", "attempt": 1, "at": "2030-01-01"}, "2030-01-01"),
     ],
 )
 def test_what_other_sql_wrote_is_shown_as_it_is(

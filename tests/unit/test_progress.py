@@ -41,12 +41,22 @@ def test_the_settler_takes_those_of_its_batch() -> None:
 
 
 def test_what_could_not_be_written_is_taken_again() -> None:
-    """Put back it is there for the next write; whoever puts it back knows when that is."""
+    """What is locked is there for the next write; whoever puts it back knows when that is."""
     reports, announced = _reports()
     reports.note(KEYS[0])
-    reports.put_back(reports.take())
+    reports.written(but=reports.take())
     assert reports.take() == {KEYS[0]}
     assert len(announced) == 1
+
+
+def test_the_settler_writes_what_may_come_too_late() -> None:
+    """Taken by the keeper and not answered yet: once the job is settled that write would find another token."""
+    reports, _ = _reports()
+    reports.note(KEYS[0])
+    reports.take()
+    assert reports.take_from(KEYS) == KEYS[:1]
+    reports.written()
+    assert reports.take_from(KEYS) == []
 
 
 def test_no_report_is_missed_while_others_are_taken() -> None:

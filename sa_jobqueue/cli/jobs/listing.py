@@ -116,5 +116,8 @@ def _remark(job: JobSummary) -> str:
 
 def told(progress: JobProgress) -> str:
     """A handler's report for people: "40%, page 12"."""
-    share = None if progress.fraction is None else f"{int(progress.fraction * 100)}%"  # 100% is the end alone
+    share = None
+    if progress.fraction is not None:
+        percent = round(progress.fraction * 100)
+        share = f"{percent if progress.fraction == 1 else min(percent, 99)}%"  # 100% is the end alone
     return ", ".join(part for part in (share, progress.text) if part)
