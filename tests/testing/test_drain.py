@@ -390,23 +390,3 @@ def test_jobs_that_others_hold_are_passed_over(sync_place: Place) -> None:
         mine.rollback()
     with engine.connect() as connection:
         assert connection.scalar(select(Job.status)) == "ready"
-
-
-def test_progress_and_results_are_stored_as_a_runner_stores_them(place: Place) -> None:
-    """The last word of a run and what it returned, for a test that looks at what users are shown."""
-    jobs = Registry()
-
-    @jobs.handler("count", keep_result=True)
-    def count(ctx: JobContext) -> dict[str, int]:
-        ctx.progress(0.5, "half")
-        ctx.progress(1, "all of it")
-        return {"pages": 12}
-
-    async def scenario(place: Place) -> None:
-        place.session.add(enqueue("count"))
-        assert await told(drain(place.session, jobs)) == Drained(done=1)
-        assert await column(place, "result") == [{"pages": 12}]
-        (progress,) = await column(place, "progress")
-        assert (progress["fraction"], progress["text"], progress["attempt"]) == (1, "all of it", 1)
-
-    place.run(scenario)
