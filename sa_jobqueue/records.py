@@ -138,6 +138,17 @@ class ClaimAnswer(NamedTuple):
     through: bool
 
 
+class Progress(NamedTuple):
+    """How far a handler says that it is: a share from 0 to 1, a text, or both."""
+
+    fraction: float | None
+    text: str | None = None
+
+    def __repr__(self) -> str:
+        # Never the text, for reprs end up in logs.
+        return f"Progress(fraction={self.fraction!r})"
+
+
 class Settlement(NamedTuple):
     """One outcome to write, fenced by the token: `verb` is complete, retry, snooze, discard, release or abort.
 

@@ -151,6 +151,7 @@ class Crew:
                 subscribers=subscribers,
             ),
         )
+        self.book.reports.announce_by(lambda: self.keeper.post(leases.ProgressMade()))
         patience = lease - margin
         self.timekeeper: Loop[Any] = self._loop(
             None,

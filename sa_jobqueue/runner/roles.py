@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.context import context_of
@@ -26,14 +27,15 @@ from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.low_water import sight
 from sa_jobqueue.states import EXPIRED_REASON, Verb
+from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sa_jobqueue.events import Subscribers
-    from sa_jobqueue.records import ClaimedJob, Settled
+    from sa_jobqueue.records import ClaimedJob, Renewed, Settled
     from sa_jobqueue.registry import Registry
-    from sa_jobqueue.runner.book import Book
+    from sa_jobqueue.runner.book import Book, Key
     from sa_jobqueue.runner.executors.protocol import Executor
     from sa_jobqueue.store.leases import Store
 
@@ -120,7 +122,8 @@ class Dispatcher:
         handler = self._registry.find(job.kind)
         if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
-        return Execution(job, handler, context_of(job, runner_id=self._runner_id))
+        on_progress = partial(self._book.reports.note, (job.id, job.token))
+        return Execution(job, handler, context_of(job, runner_id=self._runner_id, on_progress=on_progress))
 
     def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:
         self._to_settler(settle.Finished(execution, settlement, seconds=None))
@@ -174,10 +177,20 @@ class Settler:
     def _flush(self, batch: Sequence[settle.Finished], *, again: bool) -> settle.Answered:
         keys = [finished.execution.key for finished in batch]
         self._book.settle(keys)
+        self._report_last(keys)
         if again:
             self._store.renew(keys, lease=self._lease)
         settled = self._store.settle([finished.settlement for finished in batch], again=again)
         return settle.Answered(batch, settled, again)
+
+    def _report_last(self, keys: Sequence[Key]) -> None:
+        """What handlers have said just before their end would be lost with their token."""
+        if unwritten := self._book.reports.take_from(keys):
+            try:
+                self._store.report(self._book.progress_of(unwritten))
+            except Exception as error:
+                if not refused(error):  # whatever the database says to a report, outcomes don't wait for it
+                    raise
 
     def _conclude(self, batch: Sequence[settle.Finished], answers: Sequence[Settled]) -> None:
         self._book.drop(finished.execution.key for finished in batch)
@@ -253,13 +266,32 @@ class Keeper:
                 # With nothing to renew it asks all the same: only who can reach the database may say that all is well.
                 self._store.installed_version()
                 return leases.RenewalDone((), sent_at)
+            case leases.WriteProgress():
+                return self._write_progress()
             case leases.Tell(event):
                 self._to_maintenance(event)
             case leases.Judge(answers):
-                for answer in answers:
-                    if answer.landing in (Landing.LOST, Landing.GONE) or answer.cancel_requested:
-                        self._judge((answer.id, answer.token), answer.landing)
+                self._judge_all(answers)
         return None
+
+    def _write_progress(self) -> leases.ProgressWritten:
+        reported = self._book.reports.take()
+        # What is left out of renewals is left alone: its row may be part of somebody's snapshot.
+        keys = [key for key in self._book.snapshot() if key in reported]
+        try:
+            answers = self._store.report(self._book.progress_of(keys)) if keys else []
+        except Exception:
+            self._book.reports.written(but=keys)
+            raise
+        busy = [(answer.id, answer.token) for answer in answers if answer.landing is Landing.BUSY]
+        self._book.reports.written(but=busy)
+        self._judge_all(answers)
+        return leases.ProgressWritten(left=bool(busy))
+
+    def _judge_all(self, answers: Sequence[Renewed]) -> None:
+        for answer in answers:
+            if answer.landing in (Landing.LOST, Landing.GONE) or answer.cancel_requested:
+                self._judge((answer.id, answer.token), answer.landing)
 
     def _judge(self, key: Any, landing: Landing) -> None:
         execution = self._book.judge(key)

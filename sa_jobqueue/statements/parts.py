@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 #: The last so many failures are kept in `errors`.
 KEPT_ERRORS = 10
-#: Texts (error, reason) are cut to this many bytes, results replaced by a marker beyond theirs.
+#: Texts (error, reason, progress) are cut to this many bytes.
 MAX_TEXT_BYTES = 4096
-MAX_RESULT_BYTES = 64 * 1024
 
 _UTF8_LONGEST = 4
 _LARGEST_INTEGER = 2**31 - 1
@@ -190,6 +189,11 @@ def cut(text: ColumnElement[Any]) -> ColumnElement[Any]:
     )
 
 
+def now_in_utc() -> ColumnElement[Any]:
+    """The time as text in UTC, for JSON: as timestamptz it would be written in the time zone of the session."""
+    return func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
+
+
 def failure(error: ColumnElement[Any], verb: Verb) -> Values:
     """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone.
 
@@ -204,11 +208,9 @@ def failure(error: ColumnElement[Any], verb: Verb) -> Values:
         ),
         else_=jobs.c.errors,
     )
-    # The time as text in UTC: as timestamptz it would be written in the time zone of the session.
-    at = func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
     entry = func.jsonb_build_object(
         *(word("attempt"), jobs.c.attempts - jobs.c.returned),
-        *(word("at"), at),
+        *(word("at"), now_in_utc()),
         *(word("verb"), word(verb)),
         *(word("error"), cut(error)),
         type_=JSONB,

@@ -13,9 +13,9 @@ from sqlalchemy import BigInteger, Text, Uuid, any_, bindparam, case, cast, func
 from sqlalchemy.dialects.postgresql import INTERVAL, JSONB
 
 from sa_jobqueue.models import jobs, schema_in_use
+from sa_jobqueue.payloads import MAX_RESULT_BYTES, RESULT_TOO_LARGE
 from sa_jobqueue.sql import keys, moment, number, status, word
 from sa_jobqueue.statements.parts import (
-    MAX_RESULT_BYTES,
     cut,
     exhausted,
     failure,
@@ -46,7 +46,7 @@ def _settle(mine: CTE, values: Mapping[str, Any]) -> Update:
 def _bounded(result: ColumnElement[Any]) -> ColumnElement[Any]:
     size = func.octet_length(result)
     marker = func.jsonb_build_object(
-        word("dropped"), word("result too large"), word("bytes"), size, type_=JSONB
+        word("dropped"), word(RESULT_TOO_LARGE), word("bytes"), size, type_=JSONB
     )
     return case((size > number(MAX_RESULT_BYTES), marker), else_=cast(result, JSONB))
 
@@ -64,17 +64,19 @@ def complete() -> Update:
     """
     schema_in_use()
     mine = held(lambda job: job.c.lease_until > moment(), result_text=Text)
-    return _settle(
-        mine,
-        {
-            **lease_ended(),
-            "status": status(JobStatus.DONE),
-            "result": _bounded(mine.c.result_text),
-            "reason": null(),
-            "finished_at": moment(),
-            "unique_key": key_released(),
-        },
-    )
+    return _settle(mine, completed(mine.c.result_text))
+
+
+def completed(result_text: ColumnElement[Any]) -> dict[str, Any]:
+    """What a completion writes, with its result as JSON text or NULL; the token that it is fenced by goes beside it."""
+    return {
+        **lease_ended(),
+        "status": status(JobStatus.DONE),
+        "result": _bounded(result_text),
+        "reason": null(),
+        "finished_at": moment(),
+        "unique_key": key_released(),
+    }
 
 
 @cache

@@ -20,6 +20,7 @@ from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.pruning import PATIENCE, prune_batch
 from sa_jobqueue.store.reconcile import STATUSES, misses
 from sa_jobqueue.store.refusals import Refusals, unheard
+from sa_jobqueue.store.reporting import report_all
 from sa_jobqueue.store.schema import require
 from sa_jobqueue.store.settling import settle_all
 from sa_jobqueue.store.trouble import passes_by_itself
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, Executable
 
-    from sa_jobqueue.records import Marks, Pruned, PrunePosition, Settled, Settlement
+    from sa_jobqueue.records import Marks, Progress, Pruned, PrunePosition, Settled, Settlement
     from sa_jobqueue.states import JobStatus
     from sa_jobqueue.store.connection import StoreConnection
     from sa_jobqueue.store.refusals import Report
@@ -139,6 +140,14 @@ class Store:
             else Renewed(job_id, token, missing[job_id, token].landing)
             for place, (job_id, token) in enumerate(held)
         ]
+
+    def report(self, reports: Sequence[tuple[tuple[int, UUID], Progress]]) -> list[Renewed]:
+        """Write the progress of held jobs in one statement, answers in the order given, with the request to cancel.
+
+        Landings as of `renew`; no lease is renewed. A text is cut to 4 KiB; one that the database can't store gives way to
+        a note, and a row that it lets nobody write even so is left out of the answers.
+        """
+        return report_all(self._connection, reports)
 
     def settle(self, settlements: Sequence[Settlement], *, again: bool = False) -> list[Settled]:
         """Write outcomes, one statement per verb, answers in the order given.

@@ -31,6 +31,7 @@ from sa_jobqueue.migrations import migrate_jobqueue
 from sa_jobqueue.runner import Runner, RunnerSettings
 from sa_jobqueue.states import diagram
 from tests.support.databases import new_name
+from tests.support.runners import running
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -174,7 +175,7 @@ def test_the_snippets_run(engine: Engine) -> None:
     @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
     def embed(document_id: int) -> None: ...
 
-    assert len(_snippets()) == 4
+    assert len(_snippets()) == 5
     with Session(engine) as session:
         document = Document(id=1)
         session.add(document)
@@ -201,6 +202,8 @@ def test_the_snippets_run(engine: Engine) -> None:
     assert _jobs(engine) == [("default", 5, 5_003), ("ai", 8, 3)]
     with Session(engine) as session:
         assert session.get_one(Document, 1).indexed
+    with running(names["jobs"], engine.url, queues={"web": 1}):
+        assert names["pages_of"](document_id=1) == 12
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from sa_jobqueue.queries import expired, held, unknown, unserved
-from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, reschedule, rescue, settle
+from sa_jobqueue.queries import ending, expired, held, unknown, unserved
+from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, report, reschedule, rescue, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.testing import PostgresServer
@@ -136,6 +136,23 @@ def test_renewal_goes_by_the_primary_key(loaded: Table) -> None:
     assert plan.scanned == []
     assert plan.indexes == {PRIMARY}
     assert plan.root["Actual Rows"] == 100
+
+
+def test_progress_goes_by_the_primary_key(loaded: Table) -> None:
+    """So does what handlers report, once a second."""
+    given = {"fractions": [0.5] * len(loaded.running), "progress_texts": ["page 1"] * len(loaded.running)}
+    plan = loaded.explain(report.report(), {**batch(loaded.running), **given})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 100
+
+
+def test_who_waits_for_a_job_reads_its_row_alone(loaded: Table) -> None:
+    """One look among as many as there are waiters: the primary key, and no large value of an unfinished job."""
+    plan = loaded.explain(ending.ending(), {"id": loaded.running[0]})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.buffers < 20
 
 
 def test_owners_are_read_by_the_primary_key(loaded: Table) -> None:

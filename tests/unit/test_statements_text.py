@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from sa_jobqueue.queries import due, expired, held, schema, stored, unknown, unserved
+from sa_jobqueue.queries import due, ending, expired, held, schema, stored, unknown, unserved
 from sa_jobqueue.statements import (
     bring_forward,
     cancel,
@@ -19,12 +19,18 @@ from sa_jobqueue.statements import (
     postpone,
     redrive,
     renew,
+    report,
     reschedule,
     rescue,
     settle,
 )
 
-BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
+BATCHES = [
+    renew.renew,
+    report.report,
+    rescue.rescue,
+    *(statement for statement, _ in settle.SETTLING.values()),
+]
 OPERATOR = [cancel.cancel, redrive.redrive, redrive.redrive_keyed, reschedule.reschedule]
 STATEMENTS: list[Callable[[], Any]] = [
     *BATCHES,
@@ -39,6 +45,7 @@ STATEMENTS: list[Callable[[], Any]] = [
     expired.expired,
     held.owners,
     held.of_token,
+    ending.ending,
     schema.comment,
     unknown.unknown_kinds,
     unknown.waiting,
