@@ -11,7 +11,6 @@ from uuid import uuid4
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
-from sa_jobqueue.records import Landing
 from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
@@ -20,7 +19,7 @@ from sa_jobqueue.runner.executors.choice import make_executor
 from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.refusals import RefusalsTold
-from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
+from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_completed, report_dropped
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.leases import Store
@@ -203,7 +202,11 @@ class Crew:
 
     def _finished(self, finished: settle.Finished) -> None:
         """Every outcome of a handler comes by here; only the first for a job is written."""
-        if self.book.decide(finished.execution.key):
+        execution = finished.execution
+        first = self.book.decide(execution.key)
+        if execution.completed:
+            self._finished_completed(finished, first=first)
+        elif first:
             if finished.cause is Interruption.SHUTDOWN:
                 self.handed_back.append(finished.execution)
             self.settler.post(finished)
@@ -211,7 +214,16 @@ class Crew:
             # Its slot is free all the same, and what was decided in its place is being written already.
             self.dispatcher.post(settle.freed([finished]))
             self.dispatcher.post(dispatch.Written(1))
-            report_dropped(finished, Landing.LOST, self.subscribers)
+            report_dropped(finished, "lost", self.subscribers)
+
+    def _finished_completed(self, finished: settle.Finished, *, first: bool) -> None:
+        """Nothing is left to write. When it isn't the first, the settler has tried in its place, and tells what landed."""
+        if first:
+            self.book.drop([finished.execution.key])
+        self.dispatcher.post(settle.freed([finished]))
+        self.dispatcher.post(dispatch.Written(1))
+        if first:
+            report_completed(finished, self.subscribers)
 
     def _drained(self, fault: Exception | None) -> None:
         self.ask_to_end(Ending("burst finished") if fault is None else Ending("dispatch", fault))

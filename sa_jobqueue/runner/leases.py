@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The keeper's state: when the next renewal is due, in monotonic seconds."""
+    """The keeper's state: when the next renewal is due, in monotonic seconds, and before when none is tried again."""
 
     interval: float
     due: float = 0.0
+    not_before: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class RenewalDone:
 
     answers: Sequence[Renewed]
     sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RenewNow:
+    """Event: somebody waits for a renewal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +61,10 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Action: tell handlers whose lease is lost or whose cancellation was asked for."""
+    """Action: tell handlers whose lease is lost or whose cancellation was asked for, by a renewal sent at `sent_at`."""
 
     answers: Sequence[Renewed]
+    sent_at: float
 
 
 def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, list[Any]]:
@@ -67,9 +74,12 @@ def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, li
         match event:
             case RenewalDone(answers, sent_at):
                 state = replace(state, due=sent_at + state.interval)
-                actions += [Tell(OwnRenewal(sent_at)), Judge(answers)]
+                actions += [Tell(OwnRenewal(sent_at)), Judge(answers, sent_at)]
+            case RenewNow():
+                state = replace(state, due=min(state.due, max(now, state.not_before)))
             case Failed(retry_in=retry_in):
-                state = replace(state, due=now + min(retry_in, state.interval / 4))
+                again = now + min(retry_in, state.interval / 4)
+                state = replace(state, due=again, not_before=again)
                 actions.append(Tell(RenewalFailed()))
             case StopKeeping():
                 return state, [End()]

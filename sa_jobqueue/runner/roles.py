@@ -24,12 +24,12 @@ from sa_jobqueue.events import (
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
-from sa_jobqueue.states import EXPIRED_REASON, Verb
+from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sa_jobqueue.events import Subscribers
+    from sa_jobqueue.events import DropCause, Subscribers
     from sa_jobqueue.records import ClaimedJob, Settled
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner.book import Book
@@ -92,7 +92,7 @@ class Dispatcher:
             lease=self._lease,
         )
         # Whatever fails up to here makes the claim a lost one, so from here on nothing may fail.
-        executions = [self._execution(job) for job in jobs]
+        executions = [self._execution(job, started) for job in jobs]
         self._book.hold(executions)
         startable = []
         for execution in executions:
@@ -108,29 +108,60 @@ class Dispatcher:
         self._executor.submit(startable)
         return dispatch.Claimed(claim.quotas, got, unsettled, random.random())  # noqa: S311 - spreads polls
 
-    def _execution(self, job: ClaimedJob) -> Execution:
+    def _execution(self, job: ClaimedJob, claimed_at: float) -> Execution:
         handler = self._registry.find(job.kind)
         if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
-        return Execution(job, handler, context_of(job, runner_id=self._runner_id))
+        context = context_of(job, runner_id=self._runner_id)
+        return Execution(job, handler, context, claimed_at=claimed_at)
 
     def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:
         self._to_settler(settle.Finished(execution, settlement, seconds=None))
 
 
-def report_dropped(finished: settle.Finished, landing: Landing, subscribers: Subscribers) -> None:
+def report_dropped(finished: settle.Finished, cause: DropCause, subscribers: Subscribers) -> None:
     """Tell that an outcome was thrown away."""
-    job = finished.execution.job
+    job, settlement = finished.execution.job, finished.settlement
     subscribers.emit(
         OutcomeDropped(
             job_id=job.id,
             kind=job.kind,
             queue=job.queue,
             attempt=job.counted_attempts,
-            verb=finished.settlement.verb,
-            cause="gone" if landing is Landing.GONE else "lost",
+            verb=settlement.verb,
+            cause=cause,
+            error=settlement.error,
         )
     )
+
+
+def report_completed(finished: settle.Finished, subscribers: Subscribers) -> None:
+    """Tell that the handler's own transaction has completed the job, and what else the handler said."""
+    if not subscribers:
+        return
+    job, settlement = finished.execution.job, finished.settlement
+    subscribers.emit(
+        JobSettled(
+            job_id=job.id,
+            kind=job.kind,
+            queue=job.queue,
+            attempt=job.counted_attempts,
+            max_attempts=job.max_attempts,
+            verb=Verb.COMPLETE,
+            status=JobStatus.DONE,
+            duration=None if finished.seconds is None else timedelta(seconds=finished.seconds),
+        )
+    )
+    if settlement.verb is not Verb.COMPLETE and not finished.again:
+        report_dropped(finished, "completed", subscribers)
+
+
+def _to_send(finished: settle.Finished, *, again: bool) -> Settlement:
+    """With the transaction of a doubtful completion, as far as it is known by now."""
+    completion = finished.execution.completion
+    if not again or completion is None:
+        return finished.settlement
+    return finished.settlement._replace(xid=completion.xid)
 
 
 class Settler:
@@ -168,7 +199,7 @@ class Settler:
         self._book.settle(keys)
         if again:
             self._store.renew(keys, lease=self._lease)
-        settled = self._store.settle([finished.settlement for finished in batch], again=again)
+        settled = self._store.settle([_to_send(finished, again=again) for finished in batch], again=again)
         return settle.Answered(batch, settled, again)
 
     def _conclude(self, batch: Sequence[settle.Finished], answers: Sequence[Settled]) -> None:
@@ -177,7 +208,9 @@ class Settler:
             return
         for finished, answer in zip(batch, answers, strict=True):
             job, settlement = finished.execution.job, finished.settlement
-            if answer.landing is Landing.LANDED and answer.status is not None:
+            if answer.completed:
+                report_completed(finished, self._subscribers)
+            elif answer.landing is Landing.LANDED and answer.status is not None:
                 self._subscribers.emit(
                     JobSettled(
                         job_id=job.id,
@@ -195,7 +228,8 @@ class Settler:
                     )
                 )
             else:
-                report_dropped(finished, answer.landing, self._subscribers)
+                cause: DropCause = "gone" if answer.landing is Landing.GONE else "lost"
+                report_dropped(finished, cause, self._subscribers)
 
     def _report_delays(self, delayed: Sequence[settle.Delay]) -> None:
         for delay in delayed:
@@ -237,17 +271,24 @@ class Keeper:
     def perform(self, action: Any) -> Any:
         match action:
             case leases.Renew(sent_at):
-                if keys := self._book.snapshot():
-                    return leases.RenewalDone(self._store.renew(keys, lease=self._lease), sent_at)
+                try:
+                    if keys := self._book.begin_renewal():
+                        return leases.RenewalDone(self._store.renew(keys, lease=self._lease), sent_at)
+                finally:
+                    self._book.end_renewal()
                 # With nothing to renew it asks all the same: only who can reach the database may say that all is well.
                 self._store.installed_version()
                 return leases.RenewalDone((), sent_at)
             case leases.Tell(event):
                 self._to_maintenance(event)
-            case leases.Judge(answers):
+            case leases.Judge(answers, sent_at):
+                renewed = []
                 for answer in answers:
+                    if answer.landing is Landing.LANDED:
+                        renewed.append((answer.id, answer.token))
                     if answer.landing in (Landing.LOST, Landing.GONE) or answer.cancel_requested:
                         self._judge((answer.id, answer.token), answer.landing)
+                self._book.note_renewal(renewed, sent_at)
         return None
 
     def _judge(self, key: Any, landing: Landing) -> None:
