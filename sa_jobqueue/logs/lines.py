@@ -198,15 +198,10 @@ def _queues(event: ev.RunnerStarted) -> str:
 
 def _in_doubt(event: ev.CompletionInDoubt) -> tuple[int, str]:
     if event.error is None:
-        return (
-            logging.DEBUG,
-            f"{_job(event)}: not known yet whether it is done, somebody else ends the handler's transaction",
-        )
-    return (
-        logging.WARNING,
-        f"{_job(event)}: not known whether the handler's own transaction has landed, finding out: "
-        f"{_first_line(event.error)}",
-    )
+        known = "not known yet whether it is done, somebody else ends the handler's transaction"
+        return logging.DEBUG, f"{_job(event)}: {known}"
+    known = "not known whether the handler's own transaction has landed, finding out"
+    return logging.WARNING, f"{_job(event)}: {known}: {_first_line(event.error)}"
 
 
 def _blocked(event: ev.LoopBlocked) -> str:

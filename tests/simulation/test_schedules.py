@@ -8,7 +8,9 @@ from collections import Counter
 import pytest
 
 from tests.simulation.schedule import (
+    BLOCKS,
     CALM,
+    DOUBTS,
     EVERYTHING,
     LOST_ANSWERS,
     OUTAGES,
@@ -30,6 +32,8 @@ PROFILES = {
     "lost answers": (LOST_ANSWERS, 60, _USUAL | _REPAIR),
     "outages": (OUTAGES, 60, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "timeouts": (TIMEOUTS, 80, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
+    "blocks": (BLOCKS, 200, _USUAL | _REPAIR | _RESCUE | {"CompletionInDoubt", "HandlerTimedOut"}),
+    "doubts": (DOUBTS, 100, _USUAL | {"CompletionInDoubt", "OutcomeDropped"}),
     "takeovers": (TAKEOVERS, 60, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
 }
 
