@@ -52,7 +52,7 @@ class LeaseOwner(Protocol):
     def begin(self, completion: Completion) -> None:
         """A completion begins: renew the lease in a transaction of its own, so that one that is lost fails here.
 
-        May block. Raises LeaseLostError, and RuntimeError for the second completion of a run.
+        May block. Raises LeaseLostError, and RuntimeError for a second completion of a run, unless the first is undone.
         """
 
     def hold_renewals(self, completion: Completion) -> None:

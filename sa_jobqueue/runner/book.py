@@ -10,6 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.completion.owner import Fate
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from uuid import UUID
@@ -93,17 +95,21 @@ class Book:
     def begin_completion(self, completion: Completion) -> Execution | None:
         """Enter the completion that a handler begins, and give its execution; None when it has no word any more.
 
-        Raises RuntimeError for the second completion of one run.
+        After one that wrote nothing for certain there may be another, for transactions that are run again. Raises
+        RuntimeError while there is one that may have landed.
         """
         with self._changed:
             execution = self._undecided_one(completion.key)
             if execution is None:
                 return None
-            if execution.completion is not None:
-                raise RuntimeError(
-                    f"job {completion.key[0]}: this run has had its one completion already, landed or not; let the "
-                    "handler end, another attempt gets its own"
-                )
+            if (former := execution.completion) is not None:
+                if former.fate is Fate.LOST:
+                    return None
+                if former.fate is not Fate.UNDONE:
+                    raise RuntimeError(
+                        f"job {completion.key[0]}: this run has a completion already, which is {former.fate}; a job is "
+                        "completed once: let the handler end"
+                    )
             execution.completion = completion
             return execution
 
@@ -132,9 +138,10 @@ class Book:
             return True
 
     def resume_renewals(self, key: Key) -> bool:
-        """Renew it again; False when it had not been left out."""
+        """Renew it again; False when it had not been left out, and when it is done."""
         with self._changed:
-            if key not in self._paused:
+            execution = self._held.get(key)
+            if key not in self._paused or execution is None or execution.completed:
                 return False
             self._paused.discard(key)
             return True

@@ -127,15 +127,33 @@ def test_a_job_that_is_not_this_handlers_any_more_has_no_completion(end: str) ->
     assert one.completion is None
 
 
-def test_a_run_has_one_completion() -> None:
-    """Also after one that has failed: what a handler returns then counts as that failure."""
+@pytest.mark.parametrize("fate", [Fate.OPEN, Fate.DOUBTFUL, Fate.LANDED])
+def test_a_run_has_one_completion(fate: Fate) -> None:
+    """Two that may land are none that can be told apart."""
     it = _Owner()
     one, completion = it.begun()
-    completion.fate = Fate.UNDONE
+    it.owner.fencing(completion)
+    completion.fate = fate
     it.owner.decided(completion)
-    with pytest.raises(RuntimeError, match=f"job {one.key[0]}: this run has had its one completion"):
+    with pytest.raises(RuntimeError, match=f"job {one.key[0]}: this run has a completion already"):
         it.owner.begin(Completion(one.key))
     assert one.completion is completion
+
+
+def test_what_was_undone_may_be_tried_again() -> None:
+    """A transaction that the server gave up as not serializable is run again by its handler; a lost job is not."""
+    it = _Owner()
+    one, first = it.begun()
+    it.owner.fencing(first)
+    first.fate = Fate.UNDONE
+    it.owner.decided(first)
+    second = Completion(one.key)
+    it.owner.begin(second)
+    assert one.completion is second
+    second.fate = Fate.LOST
+    it.owner.decided(second)
+    with pytest.raises(LeaseLostError):
+        it.owner.begin(Completion(one.key))
 
 
 def test_a_handler_past_its_timeout_completes_with_what_is_left_of_its_lease() -> None:
@@ -202,6 +220,8 @@ def test_what_has_landed_is_renewed_and_given_up_no_more() -> None:
     assert it.book.snapshot() == []
     assert it.book.judge(one.key) is None
     assert it.book.give_up(one.key) is None
+    it.owner.resume_renewals(completion)
+    assert not it.asked.acquire(blocking=False), "whatever its block does at its end"
     assert it.book.stop_renewing(one.key), "past its timeout it is told all the same"
     assert len(it.book) == 1, "the end waits for it"
     assert it.book.decide(one.key)
