@@ -1,19 +1,54 @@
-"""What a handler is told about the job it runs: plain values, and two flags that the runner raises meanwhile.
+"""What a handler is told about the job it runs: plain values, two flags that the runner raises meanwhile, its completion.
 
-No connection and no session lives here, so that a context may be logged, copied and sent to another process.
+No connection and no session lives here, so that a context may be logged, copied and sent to another process. What makes
+them is attached by the runner, and stays behind.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from sa_jobqueue.errors import JobCancelledError, LeaseLostError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from datetime import datetime
+    from types import TracebackType
+
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
 
     from sa_jobqueue.records import ClaimedJob
+
+    SessionT = TypeVar("SessionT", bound=Session)
+    AsyncSessionT = TypeVar("AsyncSessionT", bound=AsyncSession)
+
+
+class Completer(Protocol):
+    """What stands behind the completions of one job; `completion` makes it."""
+
+    def block(self, sessions: Any, result: Any) -> Any:
+        """For `with` and `async with`."""
+        ...
+
+    def join(self, session: Any, result: Any) -> Any:
+        """In the transaction of a session."""
+        ...
+
+
+class CompletionBlock(Protocol):
+    """What `ctx.complete()` gives where it makes the session itself: for `with` and for `async with`."""
+
+    def __enter__(self) -> Session: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+    async def __aenter__(self) -> AsyncSession: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,6 +72,7 @@ class JobContext:
     runner_id: str
     _lost: bool = field(default=False, init=False, repr=False)
     _cancel_requested: bool = field(default=False, init=False, repr=False)
+    _completer: Completer | None = field(default=None, init=False, repr=False)
 
     @property
     def lost(self) -> bool:
@@ -67,6 +103,65 @@ class JobContext:
         if self._cancel_requested:
             raise JobCancelledError(f"job {self.id} ({self.kind}): somebody asked to cancel it; stop here")
 
+    @overload
+    def complete(self, sessions: None = None, *, result: Any = None) -> CompletionBlock: ...
+
+    @overload
+    def complete(
+        self, sessions: Callable[[], AsyncSessionT], *, result: Any = None
+    ) -> AbstractAsyncContextManager[AsyncSessionT, None]: ...
+
+    @overload
+    def complete(
+        self, sessions: Callable[[], SessionT], *, result: Any = None
+    ) -> AbstractContextManager[SessionT, None]: ...
+
+    def complete(self, sessions: Callable[[], Any] | None = None, *, result: Any = None) -> Any:
+        """A session whose commit completes the job as well: both happen, or neither.
+
+            with ctx.complete() as session:
+                session.add(...)
+
+        `async with` gives an AsyncSession. `sessions` makes the session: a sessionmaker, async_sessionmaker or any function
+        without arguments; by default it is one on the runner's database, from a pool apart. The block commits at its
+        end, rolls back on an error, and closes the session. The job is done if and only if that commit lands, which it
+        does only while this run owns the job; jobs that are enqueued in the session come with it. `result` (JSON, by the
+        rules of payloads) is stored with it.
+
+        The lease is renewed on the way in, and on while the block lasts, except where the transaction is REPEATABLE READ
+        or SERIALIZABLE: there the block must take less than a lease. A commit within the block is fenced like its last
+        one; after one that has landed changes are refused. Raises LeaseLostError, on the way in or at a commit, when this
+        run doesn't own the job any more: nothing is written then, also not by who goes on. RuntimeError for a second
+        completion, TypeError or ValueError for a result that can't be stored, ConfigurationError for a session that is
+        bound to another database.
+        """
+        return self._behind("complete").block(sessions, result)
+
+    @overload
+    def complete_in(self, session: Session | scoped_session[Any], *, result: Any = None) -> None: ...
+
+    @overload
+    def complete_in(
+        self, session: AsyncSession | async_scoped_session[Any], *, result: Any = None
+    ) -> Coroutine[Any, Any, None]: ...
+
+    def complete_in(self, session: Any, *, result: Any = None) -> Any:
+        """The same for a session of yours: the transaction that it is in, or begins with this call, completes the job.
+
+        With an AsyncSession it is `await ctx.complete_in(session)`, for it renews the lease. It ends with that
+        transaction; called within a savepoint it dies when that is rolled back. Under REPEATABLE READ and SERIALIZABLE
+        call it before the transaction's first statement. Raises what `complete()` raises.
+        """
+        return self._behind("complete_in").join(session, result)
+
+    def _behind(self, method: str) -> Completer:
+        if self._completer is None:
+            raise RuntimeError(
+                f"ctx.{method}(): no runner stands behind this context of job {self.id} ({self.kind}): it is a copy, or was "
+                "made without one; call it on the context that the handler was given"
+            )
+        return self._completer
+
     def mark_lost(self) -> None:
         """For the runner, from any thread: the lease is gone, for good."""
         object.__setattr__(self, "_lost", True)
@@ -75,10 +170,18 @@ class JobContext:
         """For the runner, from any thread: a renewal brought a cancel request."""
         object.__setattr__(self, "_cancel_requested", True)
 
+    def __getstate__(self) -> list[Any]:
+        """What a copy gets, in the order of the fields: nothing that belongs to the runner."""
+        own = {"_completer": None}
+        return [own.get(one.name, getattr(self, one.name)) for one in fields(self)]
 
-def context_of(job: ClaimedJob, *, runner_id: str) -> JobContext:
-    """What the handler of a claimed job is told, as the claim found it. For the runner; no handler needs it."""
-    return JobContext(
+
+def context_of(job: ClaimedJob, *, runner_id: str, completer: Completer | None = None) -> JobContext:
+    """What the handler of a claimed job is told, as the claim found it. For the runner; no handler needs it.
+
+    `completer` stands behind `complete()` and `complete_in()`.
+    """
+    context = JobContext(
         id=job.id,
         kind=job.kind,
         queue=job.queue,
@@ -90,3 +193,6 @@ def context_of(job: ClaimedJob, *, runner_id: str) -> JobContext:
         created_at=job.created_at,
         runner_id=runner_id,
     )
+    if completer is not None:
+        object.__setattr__(context, "_completer", completer)
+    return context

@@ -1,4 +1,4 @@
-"""Payloads and keys as PostgreSQL and every handler can take them, checked before any SQL is sent.
+"""Payloads, results and keys as PostgreSQL and every handler can take them, checked before any SQL is sent.
 
 A payload is JSON: what can't come back equal is refused, with its path and what to pass instead. No message here
 shows a value, since payloads carry secrets. Neither SQL nor sessions live here.
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_PAYLOAD_BYTES = 256 * 1024
+MAX_RESULT_BYTES = 64 * 1024
+#: What is told of a result above that, in its place.
+RESULT_TOO_LARGE = "result too large"
 MAX_DEPTH = 100
 #: Python itself refuses to read an integer of more than 4,300 digits.
 MAX_DIGITS = 4000
@@ -79,12 +82,27 @@ def encode(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> str:
 def fix(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> FixedPayload:
     """Check and copy a payload, `ref()` placeholders allowed. Raises as `encode()` does."""
     fixed = _plain(value) or _walked(value)
-    size = len(fixed.text) if fixed.text.isascii() else len(fixed.text.encode())
-    if size > limit:
+    if (size := _size(fixed.text)) > limit:
         raise ValueError(
             f"the payload takes {size:,} bytes of JSON, and {limit:,} is the limit: {_REFERENCE}"
         )
     return fixed
+
+
+def encode_result(value: Any) -> str | None:
+    """A job's result as JSON text, None for None: by the rules of payloads, but for its size.
+
+    The work is done when its result turns out to be larger than `MAX_RESULT_BYTES`, so in its place stands
+    `{"dropped": "result too large", "bytes": ...}`. Raises TypeError or ValueError, naming the path, as `encode()` does.
+    """
+    if value is None:
+        return None
+    fixed = _plain(value) or _walked(value)
+    if fixed.refs:
+        raise TypeError("the result has a ref() in it, which stands in payloads alone: give the key itself")
+    if (size := _size(fixed.text)) > MAX_RESULT_BYTES:
+        return _dump({"dropped": RESULT_TOO_LARGE, "bytes": size})
+    return fixed.text
 
 
 def resolve(value: Any, of: Callable[[Ref], Any]) -> Any:
@@ -116,6 +134,10 @@ def check_key(argument: str, value: Any) -> str:
 def plain_text(value: str) -> str:
     """The text without its subclass: a driver may look an adapter up by type and store the *name* of an Enum."""
     return value if type(value) is str else str.__str__(value)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 _dump = json.JSONEncoder(

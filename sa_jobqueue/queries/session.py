@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, bindparam, cast, func, select, text, true
+from sqlalchemy import BigInteger, Text, bindparam, cast, func, select, text, true
 
 from sa_jobqueue.sql import moment, word
 
@@ -23,6 +23,12 @@ def backend_pid() -> Select[Any]:
 def clock() -> Select[Any]:
     """The database's time."""
     return select(moment())
+
+
+@cache
+def written() -> Select[Any]:
+    """The number of this transaction once it has changed or locked a row, NULL before."""
+    return select(cast(cast(func.pg_current_xact_id_if_assigned(), Text), BigInteger))
 
 
 @cache

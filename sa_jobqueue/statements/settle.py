@@ -64,17 +64,19 @@ def complete() -> Update:
     """
     schema_in_use()
     mine = held(lambda job: job.c.lease_until > moment(), result_text=Text)
-    return _settle(
-        mine,
-        {
-            **lease_ended(),
-            "status": status(JobStatus.DONE),
-            "result": _bounded(mine.c.result_text),
-            "reason": null(),
-            "finished_at": moment(),
-            "unique_key": key_released(),
-        },
-    )
+    return _settle(mine, completed(mine.c.result_text))
+
+
+def completed(result_text: ColumnElement[Any]) -> dict[str, Any]:
+    """What a completion writes, with its result as JSON text or NULL; the token that it is fenced by goes beside it."""
+    return {
+        **lease_ended(),
+        "status": status(JobStatus.DONE),
+        "result": _bounded(result_text),
+        "reason": null(),
+        "finished_at": moment(),
+        "unique_key": key_released(),
+    }
 
 
 @cache

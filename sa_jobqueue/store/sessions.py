@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session
 
+from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.models import Job
+from sa_jobqueue.statements.fence import fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -25,6 +28,35 @@ AnswerT = TypeVar("AnswerT")
 def job_connection(session: Session) -> Connection:
     """The connection of the session's transaction that Job is bound to; a session may be bound to several engines."""
     return session.connection(bind_arguments={"mapper": Job.__mapper__})
+
+
+def fence_connection(session: Session) -> Connection:
+    """The same for a completion: the statement goes along, for sessions that send reads elsewhere.
+
+    Raises ConfigurationError for a session that knows no engine for jobs.
+    """
+    try:
+        return session.connection(bind_arguments=_fence_arguments())
+    except UnboundExecutionError as error:
+        raise _unbound(error) from error
+
+
+def require_bind(session: Session) -> None:
+    """Raise ConfigurationError for a session that knows no engine for jobs. Connects to nothing."""
+    try:
+        session.get_bind(**_fence_arguments())
+    except UnboundExecutionError as error:
+        raise _unbound(error) from error
+
+
+def _fence_arguments() -> dict[str, Any]:
+    return {"mapper": Job.__mapper__, "clause": fence()}
+
+
+def _unbound(error: UnboundExecutionError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the session is not bound to the database of the jobs ({error}): give it an engine, or add Job to its binds"
+    )
 
 
 def connection_of(target: Session | Connection) -> Connection:

@@ -1,0 +1,102 @@
+"""Where the guards hang: listeners of sessions and connections, and who is asked when one of them fires.
+
+Those of sessions sit on the class, once for the process, so that nothing piles up on sessions that live long; a session
+that completes nothing pays for one look into its `info`. A connection gets its own when a guarded transaction begins on
+it, for a class's would cost every statement of the application; they are functions of the module, so that one that lives
+on gets them once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session, SessionTransaction
+
+from sa_jobqueue.completion.guard import Guard
+
+_KEY = "sa_jobqueue.completion"
+#: Weak on both sides: neither keeps the other, nor what it belongs to.
+_GUARDS: weakref.WeakKeyDictionary[Connection, weakref.ref[Guard]] = weakref.WeakKeyDictionary()
+
+
+def guard_of(session: Session) -> Guard | None:
+    """The guard that watches the session."""
+    guard: Guard | None = session.info.get(_KEY)
+    return None if guard is None or guard.over else guard
+
+
+def watch(session: Session, guard: Guard) -> None:
+    """Every commit of the session asks the guard from now on, until that is over."""
+    session.info[_KEY] = guard
+
+
+def watch_connection(connection: Connection, guard: Guard) -> None:
+    """The same for a connection of the session's transaction."""
+    if connection not in _GUARDS:
+        event.listen(connection, "commit", _committing)
+        event.listen(connection, "commit_twophase", _committing_twophase)
+        event.listen(connection, "prepare_twophase", _preparing)
+        event.listen(connection, "before_cursor_execute", _executing)
+    _GUARDS[connection] = weakref.ref(guard)
+
+
+def unwatch(session: Session) -> None:
+    """The session belongs to nobody's completion any more."""
+    session.info.pop(_KEY, None)
+
+
+@event.listens_for(Session, "after_begin")
+def _connected(session: Session, _transaction: SessionTransaction, connection: Connection) -> None:
+    if (guard := guard_of(session)) is not None:
+        watch_connection(connection, guard)
+        guard.connected(connection)
+
+
+@event.listens_for(Session, "before_commit")
+def _before_commit(session: Session) -> None:
+    if (guard := guard_of(session)) is not None:
+        guard.before_commit(session)
+
+
+@event.listens_for(Session, "after_commit")
+def _after_commit(session: Session) -> None:
+    if (guard := guard_of(session)) is not None:
+        guard.after_commit(session)
+
+
+@event.listens_for(Session, "after_transaction_end")
+def _transaction_ended(session: Session, transaction: SessionTransaction) -> None:
+    if (guard := guard_of(session)) is not None:
+        guard.transaction_ended(transaction)
+        if guard.over:
+            unwatch(session)
+
+
+def _committing(connection: Connection) -> None:
+    if (guard := _guard_on(connection)) is not None:
+        guard.committing(connection)
+
+
+def _committing_twophase(connection: Connection, _xid: Any, is_prepared: bool) -> None:
+    if not is_prepared and (guard := _guard_on(connection)) is not None:
+        guard.committing(connection)
+
+
+def _preparing(connection: Connection, _xid: Any) -> None:
+    if (guard := _guard_on(connection)) is not None:
+        guard.preparing(connection)
+
+
+def _executing(
+    connection: Connection, _cursor: Any, _statement: str, _parameters: Any, _context: Any, _many: bool
+) -> None:
+    if (guard := _guard_on(connection)) is not None:
+        guard.executing(connection)
+
+
+def _guard_on(connection: Connection) -> Guard | None:
+    reference = _GUARDS.get(connection)
+    guard = None if reference is None else reference()
+    return None if guard is None or guard.over else guard

@@ -1,0 +1,102 @@
+"""Sessions for handlers that bring none: engines with pools of their own, made when first needed.
+
+Never the engines of the runner's loops, for a handler that holds a connection must hold up nobody's renewals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import AsyncGenerator
+
+    from sqlalchemy import URL, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+
+#: Beyond this many handlers wait for each other's blocks, half a minute at most: blocks are short, connections are dear.
+_POOL_SIZE = 10
+
+
+class Sessions(Protocol):
+    """Where the sessions of blocks come from whose handlers name none."""
+
+    def session(self) -> Session:
+        """A new session."""
+        ...
+
+    def async_session(self) -> AsyncSession:
+        """A new session for the running event loop."""
+        ...
+
+
+class OwnSessions:
+    """Sessions on one database (psycopg), from any thread and event loop. `close()` when no handler runs any more.
+
+    An event loop has an engine of its own, since connections can't change loops; it is disposed of when the loop shuts
+    down its asynchronous generators, as `asyncio.run()` does.
+    """
+
+    def __init__(self, url: URL, *, name: str) -> None:
+        self._url = url
+        self._options: dict[str, Any] = {
+            "pool_size": _POOL_SIZE,
+            "max_overflow": 0,
+            # A connection that was lost while it lay in the pool must not cost what the handler has done.
+            "pool_pre_ping": True,
+            "connect_args": {}
+            if "application_name" in url.query
+            else {"application_name": f"sa_jobqueue {name}"[:63]},
+        }
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._async_engines: weakref.WeakKeyDictionary[AbstractEventLoop, AsyncEngine]
+        self._async_engines = weakref.WeakKeyDictionary()
+        self._keepers: weakref.WeakKeyDictionary[AbstractEventLoop, AsyncGenerator[None, None]]
+        self._keepers = weakref.WeakKeyDictionary()
+
+    def session(self) -> Session:
+        """A new session, on a pool that all threads share."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = create_engine(self._url, **self._options)
+        return Session(self._engine)
+
+    def async_session(self) -> AsyncSession:
+        """A new session, on the pool of the running event loop. Needs greenlet."""
+        from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine  # the extra `asyncio`
+
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if (engine := self._async_engines.get(loop)) is None:
+                engine = self._async_engines[loop] = create_async_engine(self._url, **self._options)
+                self._keepers[loop] = keeper = _disposed_with_loop(engine)
+                _start(keeper)
+        return AsyncSession(engine)
+
+    def close(self) -> None:
+        """Let the connections of threads go."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+
+async def _disposed_with_loop(engine: AsyncEngine) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await engine.dispose()
+
+
+def _start(keeper: AsyncGenerator[None, None]) -> None:
+    """Up to its yield, which awaits nothing: from then on the loop knows the generator and closes it at its end."""
+    with suppress(StopIteration):
+        keeper.__anext__().send(None)
