@@ -8,12 +8,14 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from sa_jobqueue.completion import Completions, OwnSessions
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
 from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
+from sa_jobqueue.runner.completing import Completing
 from sa_jobqueue.runner.ending import Ending
 from sa_jobqueue.runner.executors.choice import make_executor
 from sa_jobqueue.runner.executors.protocol import Interruption
@@ -74,6 +76,14 @@ class Crew:
             subscribers=subscribers,
             on_fault=lambda fault: self.ask_to_end(Ending("asyncio", fault)),
         )
+        completing = Completing(
+            self.book,
+            lease=lease,
+            renewal_interval=margin,
+            ask=lambda: self.keeper.post(leases.RenewNow()),
+        )
+        #: For handlers that bring no session of their own.
+        self.sessions: OwnSessions = OwnSessions(url, name=runner_id)
         lanes = {queue: Lane(limit) for queue, limit in settings.limits.items()}
         self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
@@ -95,6 +105,7 @@ class Crew:
                 lease=lease,
                 runner_id=runner_id,
                 to_settler=self._finished,
+                completions=Completions(completing, self.sessions, lease=lease),
                 on_drained=self._drained,
                 subscribers=subscribers,
             ),

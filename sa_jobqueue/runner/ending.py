@@ -70,6 +70,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     elif not hand_back:  # the host lives on: what was cancelled is through soon
         crew.executor.join(CLEAN_UP)
     crew.engine.dispose()
+    crew.sessions.close()
     late = left or crew.handed_back or unwritten
     code = FAULT if ending.fault is not None else GRACE_PASSED if late else STOPPED
     crew.subscribers.emit(

@@ -29,6 +29,7 @@ from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sa_jobqueue.completion import Completions
     from sa_jobqueue.events import DropCause, Subscribers
     from sa_jobqueue.records import ClaimedJob, Settled
     from sa_jobqueue.registry import Registry
@@ -52,6 +53,7 @@ class Dispatcher:
         lease: timedelta,
         runner_id: str,
         to_settler: Post,
+        completions: Completions,
         on_drained: Callable[[Exception | None], None],
         subscribers: Subscribers,
     ) -> None:
@@ -63,6 +65,7 @@ class Dispatcher:
         self._lease = lease
         self._runner_id = runner_id
         self._to_settler = to_settler
+        self._completions = completions
         self._on_drained = on_drained
         self._subscribers = subscribers
 
@@ -112,7 +115,7 @@ class Dispatcher:
         handler = self._registry.find(job.kind)
         if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
-        context = context_of(job, runner_id=self._runner_id)
+        context = context_of(job, runner_id=self._runner_id, completer=self._completions.of(job))
         return Execution(job, handler, context, claimed_at=claimed_at)
 
     def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:

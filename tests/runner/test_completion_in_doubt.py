@@ -167,7 +167,8 @@ def test_a_transaction_that_somebody_else_ends(engine: Engine, database_url: str
                 session.execute(WRITE, {"job_id": ctx.id})
             return
         outer.begin()
-        with Session(bind=outer) as session, ctx.complete_in(session):
+        with Session(bind=outer) as session:
+            ctx.complete_in(session)
             session.execute(WRITE, {"job_id": ctx.id})
             session.commit()
 

@@ -9,6 +9,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from sa_jobqueue.completion import Completions
 from sa_jobqueue.events import Subscribers
 from sa_jobqueue.loop import Loop, Step
 from sa_jobqueue.maintenance import duties
@@ -32,6 +36,16 @@ from tests.simulation.store import FakeStore, Network
 from tests.simulation.world import Group, Task, World
 
 LEASE, INTERVAL, POLL, RESCUE, GRACE = 6.0, 2.0, 2.0, 2.0, 3.0
+
+
+class _NoSessions:
+    """Handlers here have blocks of the world's own."""
+
+    def session(self) -> Session:
+        raise AssertionError("no handler asks for one")
+
+    def async_session(self) -> AsyncSession:
+        raise AssertionError("no handler asks for one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +208,7 @@ class SimulatedRunner:
                     lease=lease,
                     runner_id=self.name,
                     to_settler=self._finished,
+                    completions=Completions(completing, _NoSessions(), lease=lease),
                     on_drained=self._never,
                     subscribers=subscribers,
                 ).perform
