@@ -168,10 +168,7 @@ def test_what_makes_no_sessions_is_refused(engine: Engine, run: Run, given: Any,
         run.context.complete(given)
     with pytest.raises(TypeError, match="made Engine: `with` is for Session"):
         run.context.complete(lambda: engine).__enter__()  # type: ignore[arg-type, return-value]
-    with (
-        engine.connect() as connection,
-        pytest.raises(TypeError, match=r"complete_in\(\): .* got Connection"),
-    ):
+    with engine.connect() as connection, pytest.raises(TypeError, match=r"complete_in\(\): .* got Connection"):
         run.context.complete_in(connection)  # type: ignore[call-overload]
     assert run.holder.told == []
 
