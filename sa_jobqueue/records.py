@@ -153,7 +153,8 @@ class Settlement(NamedTuple):
     """One outcome to write, fenced by the token: `verb` is complete, retry, snooze, discard, release or abort.
 
     `delay` is for retry and snooze; `error` (text, at most 4 KiB of UTF-8) for retry and discard; `reason` for discard
-    and abort; `result` (JSON text) for complete.
+    and abort; `result` (JSON text) for complete. `xid` is the transaction in which a completion of the same token may have
+    landed instead.
     """
 
     id: int
@@ -163,6 +164,7 @@ class Settlement(NamedTuple):
     error: str | None = None
     reason: str | None = None
     result: str | None = None
+    xid: int | None = None
 
     def __repr__(self) -> str:
         # Never what a handler returned or said, for reprs end up in logs.
@@ -187,7 +189,8 @@ class Settled(NamedTuple):
     """The store's answer to one `Settlement`; `status` is the job's status after a landing, else None.
 
     `fault` tells why the database refused the settlement as it was given: a landed one was written in a reduced form,
-    one that did not land is to be tried again.
+    one that did not land is to be tried again. `completed` says that another verb was sent, and what has landed under the
+    token is the completion that was in doubt.
     """
 
     id: int
@@ -195,6 +198,7 @@ class Settled(NamedTuple):
     landing: Landing
     status: JobStatus | None = None
     fault: str | None = None
+    completed: bool = False
 
 
 class Renewed(NamedTuple):

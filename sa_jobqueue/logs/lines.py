@@ -110,12 +110,25 @@ def _line(event: ev.Event) -> tuple[int, str]:
             )
         case ev.SettleDelayed():
             return logging.WARNING, f"{_job(event)}: the lease was past, it is renewed before {event.verb}"
+        case ev.OutcomeDropped(cause="completed"):
+            why = "" if event.error is None else f": {_first_line(event.error)}"
+            return logging.WARNING, (
+                f"{_job(event)}: it is done by the handler's own transaction, what the handler ended in after that, "
+                f"{event.verb}, is not written{why}"
+            )
         case ev.OutcomeDropped():
             return logging.WARNING, (
                 f"{_job(event)}: attempt {event.attempt} ended in {event.verb}, not written: {_CAUSES[event.cause]}"
             )
+        case ev.CompletionInDoubt():
+            return _in_doubt(event)
         case ev.LeaseLost():
             return logging.WARNING, f"{_job(event)}: lease lost while it runs: {_CAUSES[event.cause]}"
+        case ev.HandlerTimedOut(completed=True):
+            return logging.WARNING, (
+                f"{_job(event)} still runs after its timeout of {format_duration(event.timeout)}, though its own transaction "
+                "has completed the job; its slot stays occupied until it ends"
+            )
         case ev.HandlerTimedOut(cancelled=True):
             return logging.INFO, (
                 f"{_job(event)} is cancelled after its timeout of {format_duration(event.timeout)}; unless it ends within "
@@ -196,6 +209,14 @@ def _queues(event: ev.RunnerStarted) -> str:
     )
 
 
+def _in_doubt(event: ev.CompletionInDoubt) -> tuple[int, str]:
+    if event.error is None:
+        known = "not known yet whether it is done, somebody else ends the handler's transaction"
+        return logging.DEBUG, f"{_job(event)}: {known}"
+    known = "not known whether the handler's own transaction has landed, finding out"
+    return logging.WARNING, f"{_job(event)}: {known}: {_first_line(event.error)}"
+
+
 def _blocked(event: ev.LoopBlocked) -> str:
     who = "something" if event.job_id is None else f"job {event.job_id} {event.kind}"
     return (
@@ -252,6 +273,7 @@ def _job(
     | ev.JobSettled
     | ev.SettleDelayed
     | ev.OutcomeDropped
+    | ev.CompletionInDoubt
     | ev.LeaseLost
     | ev.HandlerTimedOut
     | ev.CancelRequested

@@ -8,19 +8,20 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from sa_jobqueue.completion import Completions, OwnSessions
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
-from sa_jobqueue.records import Landing
 from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
+from sa_jobqueue.runner.completing import Completing
 from sa_jobqueue.runner.ending import Ending
 from sa_jobqueue.runner.executors.choice import make_executor
 from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.refusals import RefusalsTold
-from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
+from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_completed, report_dropped
 from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.store.engine import runner_engine
@@ -76,6 +77,14 @@ class Crew:
             subscribers=subscribers,
             on_fault=lambda fault: self.ask_to_end(Ending("asyncio", fault)),
         )
+        completing = Completing(
+            self.book,
+            lease=lease,
+            renewal_interval=margin,
+            ask=lambda: self.keeper.post(leases.RenewNow()),
+        )
+        #: For handlers that bring no session of their own.
+        self.sessions: OwnSessions = OwnSessions(url, name=runner_id)
         lanes = {queue: Lane(limit) for queue, limit in settings.limits.items()}
         self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
@@ -97,6 +106,7 @@ class Crew:
                 lease=lease,
                 runner_id=runner_id,
                 to_settler=self._finished,
+                completions=Completions(completing, self.sessions, lease=lease),
                 on_drained=self._drained,
                 subscribers=subscribers,
             ),
@@ -206,15 +216,27 @@ class Crew:
 
     def _finished(self, finished: settle.Finished) -> None:
         """Every outcome of a handler comes by here; only the first for a job is written."""
+        execution = finished.execution
         self._slots.ended(finished)
-        if self.book.decide(finished.execution.key):
+        first = self.book.decide(execution.key)
+        if execution.completed:
+            self._finished_completed(finished, first=first)
+        elif first:
             if finished.cause is Interruption.SHUTDOWN:
                 self.handed_back.append(finished.execution)
             self.settler.post(finished)
         else:
             # What was decided in its place is being written already.
             self.dispatcher.post(dispatch.Written(1))
-            report_dropped(finished, Landing.LOST, self.subscribers)
+            report_dropped(finished, "lost", self.subscribers)
+
+    def _finished_completed(self, finished: settle.Finished, *, first: bool) -> None:
+        """Nothing is left to write. When it isn't the first, the settler has tried in its place, and tells what landed."""
+        if first:
+            self.book.drop([finished.execution.key])
+        self.dispatcher.post(dispatch.Written(1))
+        if first:
+            report_completed(finished, self.subscribers)
 
     def _drained(self, fault: Exception | None) -> None:
         self.ask_to_end(Ending("burst finished") if fault is None else Ending("dispatch", fault))

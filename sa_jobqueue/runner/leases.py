@@ -25,13 +25,14 @@ REPORT_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The keeper's state: when the next renewal is due, in monotonic seconds; when progress is, None without any.
+    """The keeper's state, in monotonic seconds: when the next renewal is due, and before when none is tried again.
 
-    `report_from` is when the next write of progress is due at the earliest.
+    `report_due` is when the next write of progress is due, None without any, `report_from` the earliest time for it.
     """
 
     interval: float
     due: float = 0.0
+    not_before: float = 0.0
     report_due: float | None = None
     report_from: float = 0.0
 
@@ -54,6 +55,11 @@ class ProgressWritten:
     """Event: progress was written; with `left` some of it could not be, for somebody has its row locked."""
 
     left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RenewNow:
+    """Event: somebody waits for a renewal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +88,10 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Action: tell handlers whose lease is lost or whose cancellation was asked for."""
+    """Action: tell handlers whose lease is lost or whose cancellation was asked for, by a renewal sent at `sent_at`."""
 
     answers: Sequence[Renewed]
+    sent_at: float
 
 
 def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, list[Any]]:
@@ -94,7 +101,9 @@ def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, li
         match event:
             case RenewalDone(answers, sent_at):
                 state = replace(state, due=sent_at + state.interval)
-                actions += [Tell(OwnRenewal(sent_at)), Judge(answers)]
+                actions += [Tell(OwnRenewal(sent_at)), Judge(answers, sent_at)]
+            case RenewNow():
+                state = replace(state, due=min(state.due, max(now, state.not_before)))
             case ProgressMade():
                 state = _report_at(state, now)
             case ProgressWritten(left):
@@ -103,7 +112,8 @@ def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, li
                 # No sign of how leases fare: that is a renewal's to tell.
                 state = _report_at(replace(state, report_from=max(now + retry_in, state.report_from)), now)
             case Failed(retry_in=retry_in):
-                state = replace(state, due=now + min(retry_in, state.interval / 4))
+                again = now + min(retry_in, state.interval / 4)
+                state = replace(state, due=again, not_before=again)
                 actions.append(Tell(RenewalFailed()))
             case StopKeeping():
                 return state, [End()]

@@ -26,13 +26,14 @@ from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.low_water import sight
-from sa_jobqueue.states import EXPIRED_REASON, Verb
+from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
 from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sa_jobqueue.events import Subscribers
+    from sa_jobqueue.completion import Completions
+    from sa_jobqueue.events import DropCause, Subscribers
     from sa_jobqueue.records import ClaimedJob, Renewed, Settled
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner.book import Book, Key
@@ -55,6 +56,7 @@ class Dispatcher:
         lease: timedelta,
         runner_id: str,
         to_settler: Post,
+        completions: Completions,
         on_drained: Callable[[Exception | None], None],
         subscribers: Subscribers,
     ) -> None:
@@ -66,6 +68,7 @@ class Dispatcher:
         self._lease = lease
         self._runner_id = runner_id
         self._to_settler = to_settler
+        self._completions = completions
         self._on_drained = on_drained
         self._subscribers = subscribers
 
@@ -101,7 +104,7 @@ class Dispatcher:
         )
         jobs, seen = answer.jobs, sight(answer, seconds=time.monotonic() - started, now=now)
         # Whatever fails up to here makes the claim a lost one, so from here on nothing may fail.
-        executions = [self._execution(job) for job in jobs]
+        executions = [self._execution(job, started) for job in jobs]
         self._book.hold(executions)
         startable = []
         for execution in executions:
@@ -118,30 +121,65 @@ class Dispatcher:
         jitter = random.random()  # noqa: S311 - spreads polls
         return dispatch.Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen)
 
-    def _execution(self, job: ClaimedJob) -> Execution:
+    def _execution(self, job: ClaimedJob, claimed_at: float) -> Execution:
         handler = self._registry.find(job.kind)
         if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
-        on_progress = partial(self._book.reports.note, (job.id, job.token))
-        return Execution(job, handler, context_of(job, runner_id=self._runner_id, on_progress=on_progress))
+        context = context_of(
+            job,
+            runner_id=self._runner_id,
+            on_progress=partial(self._book.reports.note, (job.id, job.token)),
+            completer=self._completions.of(job),
+        )
+        return Execution(job, handler, context, claimed_at=claimed_at)
 
     def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:
         self._to_settler(settle.Finished(execution, settlement, seconds=None))
 
 
-def report_dropped(finished: settle.Finished, landing: Landing, subscribers: Subscribers) -> None:
+def report_dropped(finished: settle.Finished, cause: DropCause, subscribers: Subscribers) -> None:
     """Tell that an outcome was thrown away."""
-    job = finished.execution.job
+    job, settlement = finished.execution.job, finished.settlement
     subscribers.emit(
         OutcomeDropped(
             job_id=job.id,
             kind=job.kind,
             queue=job.queue,
             attempt=job.counted_attempts,
-            verb=finished.settlement.verb,
-            cause="gone" if landing is Landing.GONE else "lost",
+            verb=settlement.verb,
+            cause=cause,
+            error=settlement.error,
         )
     )
+
+
+def report_completed(finished: settle.Finished, subscribers: Subscribers) -> None:
+    """Tell that the handler's own transaction has completed the job, and what else the handler said."""
+    if not subscribers:
+        return
+    job, settlement = finished.execution.job, finished.settlement
+    subscribers.emit(
+        JobSettled(
+            job_id=job.id,
+            kind=job.kind,
+            queue=job.queue,
+            attempt=job.counted_attempts,
+            max_attempts=job.max_attempts,
+            verb=Verb.COMPLETE,
+            status=JobStatus.DONE,
+            duration=None if finished.seconds is None else timedelta(seconds=finished.seconds),
+        )
+    )
+    if settlement.verb is not Verb.COMPLETE and not finished.again:
+        report_dropped(finished, "completed", subscribers)
+
+
+def _to_send(finished: settle.Finished, *, again: bool) -> Settlement:
+    """With the transaction of a doubtful completion, as far as it is known by now."""
+    completion = finished.execution.completion
+    if not again or completion is None:
+        return finished.settlement
+    return finished.settlement._replace(xid=completion.xid)
 
 
 class Settler:
@@ -180,7 +218,7 @@ class Settler:
         self._report_last(keys)
         if again:
             self._store.renew(keys, lease=self._lease)
-        settled = self._store.settle([finished.settlement for finished in batch], again=again)
+        settled = self._store.settle([_to_send(finished, again=again) for finished in batch], again=again)
         return settle.Answered(batch, settled, again)
 
     def _report_last(self, keys: Sequence[Key]) -> None:
@@ -199,6 +237,9 @@ class Settler:
         silent = not self._subscribers.hear(JobSettled, Verb.COMPLETE)
         for finished, answer in zip(batch, answers, strict=True):
             job, settlement = finished.execution.job, finished.settlement
+            if answer.completed:
+                report_completed(finished, self._subscribers)
+                continue
             if silent and settlement.verb is Verb.COMPLETE and answer.status and answer.fault is None:
                 continue
             if answer.landing is Landing.LANDED and answer.status is not None:
@@ -219,7 +260,8 @@ class Settler:
                     )
                 )
             else:
-                report_dropped(finished, answer.landing, self._subscribers)
+                cause: DropCause = "gone" if answer.landing is Landing.GONE else "lost"
+                report_dropped(finished, cause, self._subscribers)
 
     def _report_delays(self, delayed: Sequence[settle.Delay]) -> None:
         for delay in delayed:
@@ -261,8 +303,11 @@ class Keeper:
     def perform(self, action: Any) -> Any:
         match action:
             case leases.Renew(sent_at):
-                if keys := self._book.snapshot():
-                    return leases.RenewalDone(self._store.renew(keys, lease=self._lease), sent_at)
+                try:
+                    if keys := self._book.begin_renewal():
+                        return leases.RenewalDone(self._store.renew(keys, lease=self._lease), sent_at)
+                finally:
+                    self._book.end_renewal()
                 # With nothing to renew it asks all the same: only who can reach the database may say that all is well.
                 self._store.installed_version()
                 return leases.RenewalDone((), sent_at)
@@ -270,19 +315,23 @@ class Keeper:
                 return self._write_progress()
             case leases.Tell(event):
                 self._to_maintenance(event)
-            case leases.Judge(answers):
+            case leases.Judge(answers, sent_at):
                 self._judge_all(answers)
+                landed = [(answer.id, answer.token) for answer in answers if answer.landing is Landing.LANDED]
+                self._book.note_renewal(landed, sent_at)
         return None
 
     def _write_progress(self) -> leases.ProgressWritten:
         reported = self._book.reports.take()
-        # What is left out of renewals is left alone: its row may be part of somebody's snapshot.
-        keys = [key for key in self._book.snapshot() if key in reported]
+        # As with renewals: what is left out of them is left alone, for its row may be part of somebody's snapshot.
+        keys = [key for key in self._book.begin_renewal() if key in reported]
         try:
             answers = self._store.report(self._book.progress_of(keys)) if keys else []
         except Exception:
             self._book.reports.written(but=keys)
             raise
+        finally:
+            self._book.end_renewal()
         busy = [(answer.id, answer.token) for answer in answers if answer.landing is Landing.BUSY]
         self._book.reports.written(but=busy)
         self._judge_all(answers)

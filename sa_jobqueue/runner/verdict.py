@@ -11,6 +11,7 @@ import inspect
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.errors import JobCancelledError
 from sa_jobqueue.failures import describe_error, storable
@@ -22,6 +23,7 @@ from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.states import CANCELLED_REASON, Verb
 
 if TYPE_CHECKING:
+    from sa_jobqueue.completion.owner import Completion
     from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import ClaimedJob
     from sa_jobqueue.retry import Decision
@@ -50,14 +52,18 @@ def verdict(
     interruption: Interruption | None = None,
     timeout: timedelta | None = None,
     cancel_requested: bool = False,
+    completion: Completion | None = None,
 ) -> Verdict:
     """What one attempt amounts to.
 
     `interruption` is why the handler was asked to end meanwhile. It counts where the handler ended because of it: by
     the cancellation, or by an error raised on its way. Whatever else the handler says is its own word: it may have
     finished all the same. A JobCancelledError is no failure where a cancellation was asked for; raised without one it
-    is a failure like any other.
+    is a failure like any other. A return without an outcome after a `completion` that has not landed counts as what ended
+    that completion: whoever swallows its error must not have the job done without its effects.
     """
+    if completion is not None and raised is None and not isinstance(returned, Retry | Snooze | Discard):
+        raised = _uncompleted(completion)
     if returned is None and raised is None:  # nearly all of them
         return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
     if cancel_requested and isinstance(raised, JobCancelledError):
@@ -84,6 +90,15 @@ def verdict(
             return _failed(job, handler, raised, error)
         case _:
             return _completed(job, handler, returned)
+
+
+def _uncompleted(completion: Completion) -> BaseException | None:
+    """What a completion has failed with, None when it has landed."""
+    if completion.fate is Fate.LANDED:
+        return None
+    return completion.error or RuntimeError(
+        "the handler has ended, and the transaction of its completion has not been committed"
+    )
 
 
 def timeout_error(timeout: timedelta | None) -> TimeoutError:

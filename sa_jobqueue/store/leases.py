@@ -153,7 +153,8 @@ class Store:
         """Write outcomes, one statement per verb, answers in the order given.
 
         `again` says that these were sent before and the answer was lost: a write of the same token that has landed
-        since then counts as this one, if it was a completion for a completion or another verb for another verb.
+        since then counts as this one, if it was a completion for a completion or another verb for another verb. Where a
+        completion landed instead of another verb, sent by the handler itself, the answer is `completed`.
         A settlement that the database refuses (a text that it can't store, somebody's trigger) does not hold back its
         neighbours: it is written in a reduced form, or else told busy, and says why in `fault`.
         """

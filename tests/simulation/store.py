@@ -37,7 +37,7 @@ class _RefusedError(Exception):
     sqlstate = "57014"
 
 
-def _broken() -> Exception:
+def broken() -> Exception:
     return OperationalError("UPDATE", {}, Exception("the connection broke"))
 
 
@@ -45,7 +45,7 @@ def _unreachable() -> Exception:
     return OperationalError(None, None, Exception("connection refused"))  # type: ignore[arg-type]
 
 
-def _refused() -> Exception:
+def refused_statement() -> Exception:
     return OperationalError("UPDATE", {}, _RefusedError("canceling statement due to statement timeout"))
 
 
@@ -213,16 +213,16 @@ class FakeStore:
             self._epoch = self._database.epoch
         match self._network.draw(self._world.random.random()):
             case "refused":
-                raise _refused()
+                raise refused_statement()
             case "never":
-                raise _broken()
+                raise broken()
             case "late":
                 self._land_late(land, batch)
-                raise _broken()
+                raise broken()
             case "lost":
                 self._check_connection()
                 land()
-                raise _broken()
+                raise broken()
         self._check_connection()
         answer = land()
         self._travel()
@@ -237,7 +237,7 @@ class FakeStore:
 
     def _check_connection(self) -> None:
         if self._epoch != self._database.epoch or self._away():
-            raise _broken()
+            raise broken()
 
     def _land_late(self, land: Callable[[], Any], batch: Sequence[Settlement]) -> None:
         """The client is gone, the statement goes on: within a lease, and sometimes holding its rows until then."""

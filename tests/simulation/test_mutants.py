@@ -10,11 +10,16 @@ import pytest
 
 from sa_jobqueue.loop import Failed
 from sa_jobqueue.maintenance import duties
-from sa_jobqueue.records import Landing
-from sa_jobqueue.runner import dispatch, leases, settle
+from sa_jobqueue.records import Landing, Settlement
+from sa_jobqueue.runner import attempt, dispatch, leases, settle
+from sa_jobqueue.runner.book import Book, Key
+from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.verdict import verdict
 from tests.simulation.runner import LEASE, Steps
 from tests.simulation.schedule import (
+    BLOCKS,
     CALM,
+    DOUBTS,
     EVERYTHING,
     LATE_JOBS,
     LOST_ANSWERS,
@@ -25,6 +30,7 @@ from tests.simulation.schedule import (
     Schedule,
     simulated,
 )
+from tests.simulation.store import FakeStore
 
 #: So many schedules may pass before a mutant is found.
 ENOUGH = 1500
@@ -148,6 +154,54 @@ MUTANTS: dict[str, tuple[Profile, Steps]] = {
 }
 
 
+def _completed_by_the_fence(execution: Execution) -> bool:
+    return execution.completion is not None and execution.fenced
+
+
+def _swallowed(job: Any, handler: Any, **said: Any) -> Any:
+    return verdict(job, handler, **said | {"completion": None})
+
+
+def _judged_past_the_fence(book: Book, key: Key) -> Execution | None:
+    return None if key in book._settling else book._held.get(key)
+
+
+def _doubt_is_none(execution: Execution) -> bool:
+    return False
+
+
+def _read_instead_of_written(
+    store: FakeStore, settlements: Sequence[Settlement], *, again: bool = False
+) -> Any:
+    """What is in doubt is looked up: a row that is ours shows that no completion has landed."""
+    answers = _SETTLE(store, settlements, again=again)
+    return [
+        answer._replace(landing=Landing.LOST) if again and answer.landing is Landing.BUSY else answer
+        for answer in answers
+    ]
+
+
+_SETTLE = FakeStore.settle
+#: What is left out of the handling of completions in the handlers' own transactions: where, and what stands there instead.
+COMPLETION_MUTANTS: dict[str, tuple[Profile, object, str, object]] = {
+    "a completion counts before its COMMIT": (
+        BLOCKS,
+        Execution,
+        "completed",
+        property(_completed_by_the_fence),
+    ),
+    "a return after a failed completion completes": (BLOCKS, attempt, "verdict", _swallowed),
+    "the keeper judges past the fence": (BLOCKS, Book, "judge", _judged_past_the_fence),
+    "what follows a doubtful completion is sent as a first try": (
+        DOUBTS,
+        Execution,
+        "doubtful",
+        property(_doubt_is_none),
+    ),
+    "a doubtful completion is reconciled by a read": (DOUBTS, FakeStore, "settle", _read_instead_of_written),
+}
+
+
 def _first_found(make: Callable[[int], Schedule]) -> list[str]:
     for seed in range(ENOUGH):
         if found := make(seed).run():
@@ -161,6 +215,14 @@ def test_a_rule_left_out_is_found(mutant: str) -> None:
     """Each rule of the steps is there for a reason that the simulation knows."""
     profile, steps = MUTANTS[mutant]
     assert _first_found(lambda seed: Schedule(seed, profile, steps=steps)), f"nobody noticed that {mutant}"
+
+
+@pytest.mark.parametrize("mutant", COMPLETION_MUTANTS)
+def test_a_rule_of_completions_left_out_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is each rule about completions in the handlers' own transactions."""
+    profile, where, name, instead = COMPLETION_MUTANTS[mutant]
+    monkeypatch.setattr(where, name, instead)
+    assert _first_found(lambda seed: Schedule(seed, profile)), f"nobody noticed that {mutant}"
 
 
 def test_a_fence_left_out_is_found() -> None:

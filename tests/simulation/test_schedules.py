@@ -8,7 +8,9 @@ from collections import Counter
 import pytest
 
 from tests.simulation.schedule import (
+    BLOCKS,
     CALM,
+    DOUBTS,
     EVERYTHING,
     LATE_JOBS,
     LOST_ANSWERS,
@@ -32,6 +34,8 @@ PROFILES = {
     "late jobs": (LATE_JOBS, 40, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "outages": (OUTAGES, 60, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "timeouts": (TIMEOUTS, 80, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
+    "blocks": (BLOCKS, 200, _USUAL | _REPAIR | _RESCUE | {"CompletionInDoubt", "HandlerTimedOut"}),
+    "doubts": (DOUBTS, 100, _USUAL | {"CompletionInDoubt", "OutcomeDropped"}),
     "takeovers": (TAKEOVERS, 60, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
 }
 

@@ -14,6 +14,7 @@ from sa_jobqueue.runner.leases import (
     ProgressWritten,
     Renew,
     RenewalDone,
+    RenewNow,
     StopKeeping,
     Tell,
     WriteProgress,
@@ -56,8 +57,24 @@ def test_answers_are_judged_once() -> None:
     ]
     state, _ = step(Keeping(1.0), (), 0.0)
     state, actions = step(state, [RenewalDone(answers, 0.0)], 0.0)
-    assert actions[:2] == [Tell(OwnRenewal(0.0)), Judge(answers)]
+    assert actions[:2] == [Tell(OwnRenewal(0.0)), Judge(answers, 0.0)]
     assert step(state, (), 0.5)[1] == [WaitUntil(1.0)]
+
+
+def test_whoever_waits_for_a_renewal_gets_one_now() -> None:
+    """One for all who wait; the next one counts from it."""
+    state, _ = step(Keeping(1.0), [RenewalDone([], 100.0)], 100.0)
+    state, actions = step(state, [RenewNow(), RenewNow()], 100.5)
+    assert actions == [Renew(100.5)]
+    assert step(state, [RenewalDone([], 100.5)], 100.5)[1][-1] == WaitUntil(101.5)
+
+
+def test_whoever_waits_does_not_make_it_hammer_a_database_that_is_away() -> None:
+    """The pause after a failure is kept, however many ask."""
+    state, (renew,) = step(Keeping(1.0), (), 100.0)
+    state, _ = step(state, [Failed(renew, Exception(), 0.2)], 100.0)
+    state, actions = step(state, [RenewNow()], 100.1)
+    assert actions == [WaitUntil(100.2)]
 
 
 def test_a_stop_ends_it() -> None:

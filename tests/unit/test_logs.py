@@ -186,6 +186,27 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "job 17 document.embed: attempt 2 ended in complete, not written: the row doesn't exist any more",
     ),
     (
+        ev.OutcomeDropped(**JOB, verb=Verb.RETRY, cause="completed", error=ERROR),
+        "WARNING",
+        (
+            "job 17 document.embed: it is done by the handler's own transaction, what the handler ended in after that, "
+            "retry, is not written: ValueError: boom"
+        ),
+    ),
+    (
+        ev.CompletionInDoubt(**JOB, error=ERROR),
+        "WARNING",
+        (
+            "job 17 document.embed: not known whether the handler's own transaction has landed, finding out: "
+            "ValueError: boom"
+        ),
+    ),
+    (
+        ev.CompletionInDoubt(**JOB),
+        "DEBUG",
+        "job 17 document.embed: not known yet whether it is done, somebody else ends the handler's transaction",
+    ),
+    (
         ev.LeaseLost(**JOB, cause="lost"),
         "WARNING",
         (

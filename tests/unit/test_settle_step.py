@@ -207,6 +207,20 @@ def test_what_is_decided_is_concluded_once(landing: Landing) -> None:
     assert state == Settling()
 
 
+def test_what_follows_a_completion_in_doubt_is_reconciled_from_its_first_try_on() -> None:
+    """Its lease is renewed and what has landed counts, as if it had been sent before; its neighbours go as ever."""
+    usual, doubtful = finished(), finished(Verb.RETRY)._replace(again=True)
+    state, flush = _sent(Settling(), usual, doubtful)
+    assert flush == Flush((doubtful,), again=True)
+    state, actions = step(state, [_answered(flush, BUSY)], 1.0)
+    assert actions[-1] == Flush((usual,))
+    state, actions = step(state, [_answered(actions[-1])], 1.0)
+    assert actions[-1] == WaitUntil(1.0 + FIRST_WAIT)
+    assert step(state, (), 1.0 + FIRST_WAIT)[1] == [Flush((doubtful,), again=True)], (
+        "its COMMIT may be under way"
+    )
+
+
 def test_a_stop_drains_first() -> None:
     """It ends when all is written, busy rows included, and not before."""
     one, busy = finished(), finished()
