@@ -32,13 +32,26 @@ def bounded() -> Executable:
     Parameters: `statement` for each statement, `lock` for each wait for a lock.
     """
 
-    def setting(name: str, value: str) -> ColumnElement[str]:
-        return func.set_config(word(name), cast(bindparam(value, type_=Text), Text), true())
+    def value(name: str) -> ColumnElement[str]:
+        return cast(bindparam(name, type_=Text), Text)
 
-    return select(setting("statement_timeout", "statement"), setting("lock_timeout", "lock"))
+    return select(
+        _setting("statement_timeout", value("statement")), _setting("lock_timeout", value("lock"))
+    )
+
+
+@cache
+def unheard() -> Executable:
+    """In this transaction jobs wake nobody."""
+    return select(_setting("sa_jobqueue.notify", word("off")))
 
 
 @cache
 def constraints_now() -> Executable:
     """In this transaction a deferred constraint speaks at the statement, not at the commit."""
     return text("SET CONSTRAINTS ALL IMMEDIATE")  # there is no construct for it
+
+
+def _setting(name: str, value: ColumnElement[str]) -> ColumnElement[str]:
+    """Sets it until the end of the transaction."""
+    return func.set_config(word(name), value, true())
