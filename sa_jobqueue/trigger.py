@@ -17,13 +17,11 @@ DO $install$ DECLARE place text := (SELECT relnamespace::regnamespace FROM pg_cl
     WHERE oid = to_regclass($name$%(fullname)s$name$)); BEGIN
 EXECUTE replace($create$
 CREATE OR REPLACE FUNCTION @place@.jobqueue_wake() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
-DECLARE
-    policy text := pg_catalog.current_setting('sa_jobqueue.notify', true);
 BEGIN
     -- A notification takes a lock of the whole server at the commit: one only while somebody waits for it.
-    IF policy OPERATOR(pg_catalog.=) 'off' THEN
+    IF pg_catalog.current_setting('sa_jobqueue.notify', true) OPERATOR(pg_catalog.=) 'off' THEN
         RETURN NULL;
-    ELSIF policy OPERATOR(pg_catalog.=) 'always' THEN
+    ELSIF pg_catalog.current_setting('sa_jobqueue.notify', true) OPERATOR(pg_catalog.=) 'always' THEN
         NULL;
     ELSIF NOT EXISTS (
         SELECT FROM @place@.jobqueue_idle
@@ -36,6 +34,8 @@ BEGIN
         PERFORM pg_catalog.pg_notify(pg_catalog.concat('jobqueue_', TG_RELID), '');
     END IF;
     RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;  -- the owner lost his right, the schema has another name: that may cost the hint, never the job
 END $function$
 $create$, '@place@', place);
 EXECUTE replace('REVOKE EXECUTE ON FUNCTION @place@.jobqueue_wake() FROM PUBLIC', '@place@', place);

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Text, bindparam, cast, func, select, text, true
 
 from sa_jobqueue.sql import moment, word
+from sa_jobqueue.trigger import POLICY_OFF, POLICY_SETTING
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable, Select
@@ -35,15 +36,13 @@ def bounded() -> Executable:
     def value(name: str) -> ColumnElement[str]:
         return cast(bindparam(name, type_=Text), Text)
 
-    return select(
-        _setting("statement_timeout", value("statement")), _setting("lock_timeout", value("lock"))
-    )
+    return select(_setting("statement_timeout", value("statement")), _setting("lock_timeout", value("lock")))
 
 
 @cache
 def unheard() -> Executable:
     """In this transaction jobs wake nobody."""
-    return select(_setting("sa_jobqueue.notify", word("off")))
+    return select(_setting(POLICY_SETTING, word(POLICY_OFF)))
 
 
 @cache

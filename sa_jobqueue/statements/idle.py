@@ -10,7 +10,7 @@ from sqlalchemy import DateTime, Text, any_, bindparam, cast, column, delete, fu
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from sa_jobqueue.models import idle, jobs, schema_in_use
-from sa_jobqueue.sql import array, interval, moment, priorities, status, word
+from sa_jobqueue.sql import array, interval, moment, number, priorities, status, word
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
@@ -24,22 +24,23 @@ LEFTOVER = timedelta(hours=1)
 def wait_for_jobs() -> Select[Any]:
     """Say that this runner waits, and read how many others do and when its next job is due (an interval, or NULL).
 
-    Parameters: `runner`, `wait` (the flag is good for so long, and jobs due later than that are not looked for),
-    `queues`, `kinds`.
+    Parameters: `runner`, `wait` (the flag is good for so long, or for half of it when it was set shortly before; jobs
+    due later than `wait` are not looked for), `queues`, `kinds`.
     """
     schema_in_use()
     # By the wall clock, as the trigger reads it.
     clock = func.clock_timestamp(type_=DateTime(timezone=True))
     flag = insert(idle).values(runner_id=_runner(), waiting_until=clock + interval("wait"))
     others = select(func.count()).where(idle.c.waiting_until > moment(), idle.c.runner_id != _runner())
+    # Every INSERT of jobs reads the table: a runner that looks every 50 ms must not fill it with old versions of its row.
+    flagged = flag.on_conflict_do_update(
+        index_elements=[idle.c.runner_id],
+        set_={"waiting_until": flag.excluded.waiting_until},
+        where=idle.c.waiting_until - clock < interval("wait") - (idle.c.waiting_until - clock),
+    )
     return select(
         others.scalar_subquery().label("others"), (_next_due() - moment()).label("next_due")
-    ).add_cte(
-        flag.on_conflict_do_update(
-            index_elements=[idle.c.runner_id], set_={"waiting_until": flag.excluded.waiting_until}
-        ).cte("flag"),
-        _leftovers().cte("swept"),
-    )
+    ).add_cte(flagged.cte("flag"), _leftovers().cte("swept"))
 
 
 @cache
@@ -71,7 +72,7 @@ def _next_due() -> ColumnElement[Any]:
             job.c.run_at <= moment() + interval("wait"),
         )
         .order_by(job.c.run_at)
-        .limit(1)
+        .limit(number(1))
         .correlate(wanted, level)
         .lateral("first")
     )

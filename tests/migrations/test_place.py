@@ -123,13 +123,25 @@ def test_tables_that_are_not_there_are_explained(
     connection: Connection, schema: str | None, line: str
 ) -> None:
     """A downgrade, or a later step, in another schema than the first one was told."""
-    assert f"op.migrate_jobqueue{line}" in notes(connection, 1, 0, schema)
+    for from_version, to_version in ((1, 0), (2, 1)):
+        wanted = line.replace("1", str(from_version))
+        assert f"op.migrate_jobqueue{wanted}" in notes(connection, from_version, to_version, schema)
+        connection.rollback()
+
+
+def test_the_idle_table_is_made_beside_the_job_table(connection: Connection) -> None:
+    """With a search_path that has changed since version 1 the trigger would look in another schema, and tell nobody."""
+    migrate(connection, 0, 1)
+    connection.exec_driver_sql("CREATE SCHEMA first")
+    connection.exec_driver_sql("SET LOCAL search_path = first, public")
+    with pytest.raises(DBAPIError, match=r"another schema(?s:.*)public(?s:.*)migrate_jobqueue\(1, 2, schema"):
+        migrate(connection, 1, 2)
 
 
 def test_a_search_path_that_leads_nowhere_is_explained(connection: Connection) -> None:
     """`no schema has been selected to create in`."""
     connection.exec_driver_sql("SET LOCAL search_path = nowhere")
-    assert "op.migrate_jobqueue(0, 1, schema='jobs')" in notes(connection, 0, LATEST)
+    assert f"op.migrate_jobqueue(0, {LATEST}, schema='jobs')" in notes(connection, 0, LATEST)
 
 
 def test_other_errors_get_no_advice(connection: Connection) -> None:

@@ -135,6 +135,25 @@ def test_no_search_path_leads_it_astray(
         assert listener.heard() == ([""] if told else [])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE jobqueue_jobs OWNER TO {role}; ALTER FUNCTION jobqueue_wake() OWNER TO {role}",
+        "DROP TABLE jobqueue_idle",
+        "ALTER SCHEMA public RENAME TO elsewhere; SET search_path = elsewhere",
+    ],
+    ids=["the owner has no right", "no table", "another name"],
+)
+def test_it_costs_no_job(url: str, role: str, change: str) -> None:
+    """What somebody does to the queue's tables may cost the hint: jobs come in as before."""
+    say_waiting(url)
+    with connect(url) as connection:
+        connection.execute(f"GRANT CREATE ON SCHEMA public TO {role}".encode())
+        connection.execute(change.format(role=role).encode())
+        connection.execute(INSERT.encode())
+        assert connection.execute("SELECT count(*) FROM jobqueue_jobs").fetchall() == [(1,)]
+
+
 def test_a_dump_brings_it_back(server: PostgresServer, url: str) -> None:
     """A dump and its restore make the same: the trigger finds its table and says the channel that listeners ask for."""
     bundled = None if server.bin_folder is None else server.bin_folder / "pg_dump"
