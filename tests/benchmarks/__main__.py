@@ -6,7 +6,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sa_jobqueue.testing import PostgresServer
-from tests.benchmarks import async_handlers, claim, completions, drain, enqueue, idle, latency, pinned
+from tests.benchmarks import (
+    async_handlers,
+    claim,
+    completions,
+    drain,
+    enqueue,
+    idle,
+    latency,
+    pinned,
+    wake_up,
+)
 from tests.benchmarks.measure import durable_server
 
 BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
@@ -18,6 +28,7 @@ BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
     "idle": idle.run,
     "latency": latency.run,
     "pinned": pinned.run,
+    "wake_up": wake_up.run,
 }
 
 
