@@ -12,6 +12,8 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import DBAPIError
+
 from sa_jobqueue.context import context_of
 from sa_jobqueue.events import (
     CancelRequested,
@@ -20,11 +22,13 @@ from sa_jobqueue.events import (
     LeaseLost,
     OutcomeDropped,
     SettleDelayed,
+    WakeUpFailed,
 )
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.states import EXPIRED_REASON, Verb
+from sa_jobqueue.store.trouble import fault_of, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +51,7 @@ class Dispatcher:
         store: Store,
         *,
         registry: Registry,
+        queues: Sequence[str],
         book: Book,
         executor: Executor,
         lease: timedelta,
@@ -57,6 +62,7 @@ class Dispatcher:
     ) -> None:
         self._store = store
         self._registry = registry
+        self._queues = list(queues)
         self._kinds = registry.kinds
         self._book = book
         self._executor = executor
@@ -65,11 +71,14 @@ class Dispatcher:
         self._to_settler = to_settler
         self._on_drained = on_drained
         self._subscribers = subscribers
+        self._told_refused = False
 
     def perform(self, action: Any) -> Any:
         match action:
             case dispatch.Claim():
                 return self._claim(action)
+            case dispatch.Announce(seconds):
+                return self._announce(seconds)
             case dispatch.Count():
                 return dispatch.Counted(len(self._book))
             case dispatch.ReleaseClaim(token):
@@ -107,6 +116,30 @@ class Dispatcher:
             self._subscribers.emit(JobsClaimed(runner_id=self._runner_id, queues=got, duration=duration))
         self._executor.submit(startable)
         return dispatch.Claimed(claim.quotas, got, unsettled, random.random())  # noqa: S311 - spreads polls
+
+    def _announce(self, seconds: float | None) -> dispatch.Announced | dispatch.Silenced:
+        sent_at = time.monotonic()
+        try:
+            if seconds is None:
+                self._store.stop_waiting()
+                return dispatch.Silenced()
+            waiting = self._store.wait_for_jobs(
+                queues=self._queues, kinds=self._kinds, wait=timedelta(seconds=seconds)
+            )
+        except DBAPIError as error:
+            if not refused(error) or passes_by_itself(error):
+                raise
+            self._tell_refused(error)
+            return dispatch.Silenced(refused=True)
+        next_due = None if waiting.next_due is None else waiting.next_due.total_seconds()
+        return dispatch.Announced(waiting.others, next_due, sent_at, random.random())  # noqa: S311 - spreads looks
+
+    def _tell_refused(self, error: DBAPIError) -> None:
+        if not self._told_refused:
+            self._told_refused = True
+            self._subscribers.emit(
+                WakeUpFailed(runner_id=self._runner_id, cause="refused", fault=fault_of(error))
+            )
 
     def _execution(self, job: ClaimedJob) -> Execution:
         handler = self._registry.find(job.kind)
@@ -173,6 +206,9 @@ class Settler:
 
     def _conclude(self, batch: Sequence[settle.Finished], answers: Sequence[Settled]) -> None:
         self._book.drop(finished.execution.key for finished in batch)
+        delays = [finished.settlement.delay for finished in batch if finished.settlement.delay is not None]
+        if delays:
+            self._to_dispatcher(dispatch.DueIn(min(delays).total_seconds()))
         if not self._subscribers:
             return
         for finished, answer in zip(batch, answers, strict=True):
