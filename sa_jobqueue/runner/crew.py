@@ -170,9 +170,9 @@ class Crew:
             ),
         )
 
-        self._listen(url, settings)
+        self._make_listener(settings)
 
-    def _listen(self, url: URL, settings: RunnerSettings) -> None:
+    def _make_listener(self, settings: RunnerSettings) -> None:
         """The listener, unless it is not wanted; a burst waits for nothing."""
         self.listener: Loop[Any] | None = None
         if not settings.listen or settings.burst:

@@ -61,8 +61,9 @@ class Ear:
             self.close_connection()
             self._forget_probe()
             return False
-        self._connection.rows(listen(self._channel))
         self._connection.rows(unlisten(PROBE_CHANNEL))
+        # The last word, so that pg_stat_activity shows what this connection is for.
+        self._connection.rows(listen(self._channel))
         return True
 
     def check(self) -> None:

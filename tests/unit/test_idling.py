@@ -28,7 +28,7 @@ from sa_jobqueue.runner.dispatch import (
     step,
 )
 from sa_jobqueue.runner.idling import MOMENT, QUESTIONS, REFUSED_PAUSE, SOONEST, SPREAD, VALID
-from sa_jobqueue.runner.pace import SECOND_LOOK, Lane
+from sa_jobqueue.runner.pace import Lane
 
 BROKEN = OperationalError("INSERT ...", {}, Exception("server closed the connection"))
 POLL = 1.0
