@@ -12,7 +12,6 @@ from sa_jobqueue.database import normalise_url
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
-from sa_jobqueue.models import channel
 from sa_jobqueue.records import Landing
 from sa_jobqueue.runner import dispatch, leases, listening, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
@@ -182,7 +181,7 @@ class Crew:
             engine = runner_engine(
                 normalise_url(settings.listen_url), self.runner_id, deadline=settings.statement_deadline
             )
-        self._ear = Ear(engine, self.engine, channel())
+        self._ear = Ear(engine, self.engine)
         hands = Listener(
             self._ear,
             runner_id=self.runner_id,

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from sqlalchemy.exc import DBAPIError
 
+from sa_jobqueue.queries.schema import channel
 from sa_jobqueue.queries.session import backend_pid, listening
 from sa_jobqueue.statements.listen import listen, notify, unlisten
 from sa_jobqueue.store.own_connection import OwnConnection
@@ -35,16 +36,16 @@ TRIES = 20
 
 
 class Ear:
-    """Listens on one channel. Belongs to one thread but for `interrupt`.
+    """Listens on the channel of the job table. Belongs to one thread but for `interrupt`.
 
     `notifier` leads to the database that the jobs are in, perhaps by another way than the ear's own engine.
     """
 
-    def __init__(self, engine: Engine, notifier: Engine, channel: str) -> None:
+    def __init__(self, engine: Engine, notifier: Engine) -> None:
         self._engine = engine
         self._connection = OwnConnection(engine)
         self._notifier = notifier
-        self._channel = channel
+        self._channel: str | None = None
         self._bell: tuple[socket.socket, socket.socket] | None = None
         self.interrupted = False
 
@@ -62,12 +63,13 @@ class Ear:
             self._forget_probe()
             return False
         self._connection.rows(unlisten(PROBE_CHANNEL))
-        # The last word, so that pg_stat_activity shows what this connection is for.
-        self._connection.rows(listen(self._channel))
+        self.check()  # the last word, so that pg_stat_activity shows what this connection is for
         return True
 
     def check(self) -> None:
-        """Raises OperationalError when the server does not answer any more; nothing else tells that of a silent one."""
+        """Listen, once more; raises OperationalError when the server does not answer. Nothing else tells of a silent one."""
+        if self._channel is None:
+            raise LookupError("the queue's tables are not there, and without them there is nothing to hear")
         self._connection.rows(listen(self._channel))
 
     def hear(self, seconds: float) -> bool:
@@ -104,10 +106,12 @@ class Ear:
         return self._connection.driver.hear(self._bell[0], seconds)
 
     def _hears(self) -> bool:
+        """Whether what is notified where the jobs are gets here; learns the channel there as well."""
         self._connection.rows(listen(PROBE_CHANNEL))
         word = uuid4().hex
         notifier = OwnConnection(self._notifier)
         try:
+            self._channel = notifier.rows(channel())[0][0]
             notifier.rows(notify(), {"channel": PROBE_CHANNEL, "payload": word})
         finally:
             notifier.close()

@@ -7,9 +7,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from sqlalchemy import URL, make_url
@@ -23,30 +23,26 @@ POOL_SIZE = 2
 
 
 class PgBouncer:
-    """`url` leads through it to a database; `sessions` asks PgBouncer about those that it keeps on the server."""
+    """`url` leads through it to a database."""
 
     def __init__(self, url: URL) -> None:
         self.url = url
 
-    def drivers_url(self, driver: str) -> URL:
-        """The same for another driver."""
-        return self.url.set(drivername=f"postgresql+{driver}", query={})
+    def for_asyncpg(self) -> URL:
+        """The same for the driver asyncpg."""
+        return self.url.set(drivername="postgresql+asyncpg", query={"ssl": "disable"})
 
-    def sessions(self) -> int:
-        """How many sessions on the server it has at the moment."""
-        with self._console() as console:
-            return len(console.execute("SHOW SERVERS").fetchall())
-
-    def _console(self) -> psycopg.Connection[Any]:
-        # Its console speaks the simple protocol alone.
-        return psycopg.Connection.connect(
-            host="127.0.0.1",
-            port=self.url.port,
-            user=self.url.username,
-            dbname="pgbouncer",
-            autocommit=True,
-            cursor_factory=psycopg.ClientCursor,
-        )
+    def ask_every_session(self, query: LiteralString) -> list[Any]:
+        """The rows of a query from each of the sessions that it keeps on the server."""
+        with ExitStack() as stack:
+            # A transaction holds a session, so that as many at once have them all.
+            held = [stack.enter_context(connect(self.url.render_as_string())) for _ in range(POOL_SIZE)]
+            for connection in held:
+                connection.prepare_threshold = None
+                connection.execute("BEGIN")
+            pids = {row[0] for each in held for row in each.execute("SELECT pg_backend_pid()")}
+            assert len(pids) == POOL_SIZE
+            return [row for each in held for row in each.execute(query).fetchall()]
 
 
 @contextmanager
