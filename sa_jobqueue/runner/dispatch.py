@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
-from sa_jobqueue.runner.idling import VALID, Idling
+from sa_jobqueue.runner.idling import WAIT, Idling
 from sa_jobqueue.runner.lost_claims import LostClaim, after_answer, after_failure, at_the_end
 from sa_jobqueue.runner.pace import POLL_JITTER, SECOND_LOOK, Lane
 from sa_jobqueue.store.trouble import nothing_landed, passes_by_itself, refused
@@ -374,7 +374,7 @@ def _flag(
     # A look that is due comes first: it may end the waiting.
     if looks_at is None or now >= looks_at or (at := idle.announces_at(now)) is None:
         return state, None, None
-    return state, max(at, state.failing_until), Announce(VALID * state.poll_interval)
+    return state, max(at, state.failing_until), Announce(WAIT * state.poll_interval)
 
 
 def _wind_up(state: Dispatch, ends_at: float, now: float) -> list[Any]:

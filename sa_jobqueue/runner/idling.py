@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from sa_jobqueue.runner.pace import SECOND_LOOK
 
-#: The flag is valid for so many poll intervals, and renewed by a look when it has less than RENEW left.
-VALID, RENEW = 2.0, 1.25
+#: The flag is set for so many poll intervals; the database may leave one alone that has half of that left, so it is
+#: certain to stand for VALID. It is renewed by a look when less than RENEW is left.
+WAIT, VALID, RENEW = 2.5, 1.25, 1.0
 #: The flag is taken back when no queue has wanted a job for so many seconds.
 MOMENT = 0.1
 #: Runners that wait for the same job come so many seconds apart from each other, in the mean; the last of them no later
@@ -86,7 +87,7 @@ class Idling:
 
     def due_in(self, seconds: float, now: float, *, poll: float) -> Idling:
         """A job becomes due; what is far away is found by the looks."""
-        if seconds > VALID * poll:
+        if seconds > WAIT * poll:
             return self
         due_at = now + max(seconds, SOONEST)
         return replace(self, due_at=due_at if self.due_at is None else min(self.due_at, due_at))
