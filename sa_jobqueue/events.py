@@ -308,6 +308,19 @@ class PolicyFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WakeUpFailed:
+    """Commits do not wake this runner, it only polls. Told once for each cause.
+
+    "unheard": it listens and hears nothing, most often through a transaction pooler, and stops listening. "refused": the
+    database does not let it say that it waits, and `fault` tells why; it tries again every minute.
+    """
+
+    runner_id: str
+    cause: Literal["unheard", "refused"]
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailed:
     """One of the runner's loops failed for the `failures`-th time in a row and tries again after `retry_in`.
 
@@ -353,6 +366,7 @@ Event = (
     | UnknownKindsPostponed
     | UnservedQueues
     | PolicyFault
+    | WakeUpFailed
     | LoopFailed
     | LoopRecovered
 )

@@ -180,6 +180,16 @@ def _line(event: ev.Event) -> tuple[int, str]:
                 logging.ERROR,
                 f"{_job(event)}: retry policy {event.fault}; the default policy's delay: {delay}",
             )
+        case ev.WakeUpFailed(cause="unheard"):
+            return logging.WARNING, (
+                "what is notified in the database does not get here, so commits do not wake this runner and it polls: most "
+                "often a transaction pooler is in between; give a direct address by --listen-url, or --no-listen"
+            )
+        case ev.WakeUpFailed():
+            return logging.WARNING, (
+                f"the database does not let this runner say that it waits for jobs ({event.fault}), so it polls: it needs "
+                "SELECT, INSERT, UPDATE and DELETE on jobqueue_idle"
+            )
         case ev.LoopFailed(retry_in=None):
             return logging.CRITICAL, f"the {event.loop} loop ended for good: {_first_line(event.error)}"
         case ev.LoopFailed():

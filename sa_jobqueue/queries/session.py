@@ -21,6 +21,12 @@ def backend_pid() -> Select[Any]:
 
 
 @cache
+def listening() -> Select[Any]:
+    """The channels that this session listens on."""
+    return select(func.pg_listening_channels())
+
+
+@cache
 def clock() -> Select[Any]:
     """The database's time."""
     return select(moment())

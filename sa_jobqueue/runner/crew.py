@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sa_jobqueue.completion import Completions, OwnSessions
+from sa_jobqueue.database import normalise_url
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
-from sa_jobqueue.runner import dispatch, leases, settle, timeouts
+from sa_jobqueue.runner import dispatch, leases, listening, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.completing import Completing
 from sa_jobqueue.runner.ending import Ending
 from sa_jobqueue.runner.executors.choice import make_executor
 from sa_jobqueue.runner.executors.protocol import Interruption
+from sa_jobqueue.runner.listener import Listener
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.refusals import RefusalsTold
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_completed, report_dropped
 from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
+from sa_jobqueue.store.ear import Ear
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.trouble import refused
@@ -101,6 +104,7 @@ class Crew:
             Dispatcher(
                 stores["dispatch"],
                 registry=registry,
+                queues=tuple(settings.limits),
                 book=self.book,
                 executor=self.executor,
                 lease=lease,
@@ -178,7 +182,28 @@ class Crew:
             ),
         )
 
-    def _loop(self, store: Store | None, name: str, state: Any, step: Any, role: Any) -> Loop[Any]:
+        self._make_listener(settings)
+
+    def _make_listener(self, settings: RunnerSettings) -> None:
+        """The listener, unless it is not wanted; a burst waits for nothing."""
+        self.listener: Loop[Any] | None = None
+        if not settings.listen or settings.burst:
+            return
+        engine = self.engine
+        if settings.listen_url is not None:
+            engine = runner_engine(
+                normalise_url(settings.listen_url), self.runner_id, deadline=settings.statement_deadline
+            )
+        self._ear = Ear(engine, self.engine)
+        hands = Listener(
+            self._ear,
+            runner_id=self.runner_id,
+            to_dispatcher=self.dispatcher.post,
+            subscribers=self.subscribers,
+        )
+        self.listener = self._loop(self._ear, "listen", listening.Listening(), listening.step, hands)
+
+    def _loop(self, store: Store | Ear | None, name: str, state: Any, step: Any, role: Any) -> Loop[Any]:
         def on_end(fault: BaseException | None) -> None:
             if fault is not None:  # first of all: whatever closing does, nobody may go on without this loop
                 self.ask_to_end(Ending(name, fault))
@@ -211,8 +236,15 @@ class Crew:
     def start(self) -> None:
         self.executor.start()
         timekeeper = (self.timekeeper,) if self._timed else ()
-        for loop in (self.settler, self.keeper, self.maintenance, *timekeeper, self.dispatcher):
+        listener = () if self.listener is None else (self.listener,)
+        for loop in (self.settler, self.keeper, self.maintenance, *timekeeper, self.dispatcher, *listener):
             loop.start()
+
+    def stop_listening(self) -> None:
+        """What is notified from now on is nobody's business."""
+        if self.listener is not None:
+            self.listener.post(listening.StopListening())
+            self._ear.interrupt()
 
     def _finished(self, finished: settle.Finished) -> None:
         """Every outcome of a handler comes by here; only the first for a job is written."""

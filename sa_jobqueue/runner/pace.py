@@ -54,18 +54,25 @@ class Lane:
         """So many left without having begun: slots are free again, but nothing was learnt about the pace."""
         return replace(self, held=self.held - count)
 
-    def looked(self, *, asked: int, got: int, now: float, poll: float) -> Lane:
-        """A claim asked for so many and got so many; `poll` is how long to wait when there is no more."""
+    def looked(self, *, asked: int, got: int, now: float, poll: float, woken: bool = False) -> Lane:
+        """A claim asked for so many and got so many; `poll` is how long to wait when there is no more.
+
+        `woken`: what is committed from now on is told.
+        """
         lane = replace(self, held=self.held + got)
         if not self.held:
             kept = _kept(now - self.paced_at)
             lane = replace(lane, recent=self.recent * kept, span=self.span * kept, paced_at=now)
         if got >= asked:
             return replace(lane, not_before=0.0, second_look=True)
-        if got and self.second_look:
+        if got and self.second_look and not woken:
             # The queue ran dry under our hands: producers are at work, so look once more before settling down.
             return replace(lane, not_before=now + min(SECOND_LOOK, poll), second_look=False)
         return replace(lane, not_before=now + poll, second_look=True)
+
+    def sooner(self, at: float) -> Lane:
+        """There may be work then."""
+        return replace(self, not_before=at) if at < self.not_before else self
 
     def wanted(self, now: float) -> int:
         """How many to claim now; 0 while enough is waiting, so that batches stay large."""

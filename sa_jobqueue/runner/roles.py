@@ -13,6 +13,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import DBAPIError
+
 from sa_jobqueue.context import context_of
 from sa_jobqueue.events import (
     CancelRequested,
@@ -21,13 +23,14 @@ from sa_jobqueue.events import (
     LeaseLost,
     OutcomeDropped,
     SettleDelayed,
+    WakeUpFailed,
 )
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.low_water import sight
 from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
-from sa_jobqueue.store.trouble import refused
+from sa_jobqueue.store.trouble import fault_of, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +54,7 @@ class Dispatcher:
         store: Store,
         *,
         registry: Registry,
+        queues: Sequence[str],
         book: Book,
         executor: Executor,
         lease: timedelta,
@@ -62,6 +66,7 @@ class Dispatcher:
     ) -> None:
         self._store = store
         self._registry = registry
+        self._queues = list(queues)
         self._kinds = registry.kinds
         self._book = book
         self._executor = executor
@@ -71,11 +76,14 @@ class Dispatcher:
         self._completions = completions
         self._on_drained = on_drained
         self._subscribers = subscribers
+        self._told_refused = False
 
     def perform(self, action: Any) -> Any:
         match action:
             case dispatch.Claim():
                 return self._claim(action)
+            case dispatch.Announce(seconds):
+                return self._announce(seconds)
             case dispatch.Count():
                 return dispatch.Counted(len(self._book))
             case dispatch.ReleaseClaim(token):
@@ -120,6 +128,30 @@ class Dispatcher:
         self._executor.submit(startable)
         jitter = random.random()  # noqa: S311 - spreads polls
         return dispatch.Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen)
+
+    def _announce(self, seconds: float | None) -> dispatch.Announced | dispatch.Silenced:
+        sent_at = time.monotonic()
+        try:
+            if seconds is None:
+                self._store.stop_waiting()
+                return dispatch.Silenced()
+            waiting = self._store.wait_for_jobs(
+                queues=self._queues, kinds=self._kinds, wait=timedelta(seconds=seconds)
+            )
+        except DBAPIError as error:
+            if not refused(error) or passes_by_itself(error):
+                raise
+            self._tell_refused(error)
+            return dispatch.Silenced(refused=True)
+        next_due = None if waiting.next_due is None else waiting.next_due.total_seconds()
+        return dispatch.Announced(waiting.others, next_due, sent_at, random.random())  # noqa: S311 - spreads looks
+
+    def _tell_refused(self, error: DBAPIError) -> None:
+        if not self._told_refused:
+            self._told_refused = True
+            self._subscribers.emit(
+                WakeUpFailed(runner_id=self._runner_id, cause="refused", fault=fault_of(error))
+            )
 
     def _execution(self, job: ClaimedJob, claimed_at: float) -> Execution:
         handler = self._registry.find(job.kind)
@@ -232,6 +264,9 @@ class Settler:
 
     def _conclude(self, batch: Sequence[settle.Finished], answers: Sequence[Settled]) -> None:
         self._book.drop(finished.execution.key for finished in batch)
+        delays = [finished.settlement.delay for finished in batch if finished.settlement.delay is not None]
+        if delays:
+            self._to_dispatcher(dispatch.DueIn(min(delays).total_seconds()))
         if not self._subscribers:
             return
         silent = not self._subscribers.hear(JobSettled, Verb.COMPLETE)

@@ -207,6 +207,7 @@ class SimulatedRunner:
                 Dispatcher(
                     store,
                     registry=self.registry,
+                    queues=tuple(self.limits),
                     book=self.book,
                     executor=self.executor,
                     lease=lease,

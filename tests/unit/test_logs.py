@@ -269,6 +269,22 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "job 17 document.embed: retry policy returned -1, expected a timedelta or None; the default policy's delay: 20s",
     ),
     (
+        ev.WakeUpFailed(runner_id="r", cause="unheard"),
+        "WARNING",
+        (
+            "what is notified in the database does not get here, so commits do not wake this runner and it polls: most often "
+            "a transaction pooler is in between; give a direct address by --listen-url, or --no-listen"
+        ),
+    ),
+    (
+        ev.WakeUpFailed(runner_id="r", cause="refused", fault="InsufficientPrivilege, SQLSTATE 42501"),
+        "WARNING",
+        (
+            "the database does not let this runner say that it waits for jobs (InsufficientPrivilege, SQLSTATE 42501), so "
+            "it polls: it needs SELECT, INSERT, UPDATE and DELETE on jobqueue_idle"
+        ),
+    ),
+    (
         ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=1, retry_in=SECOND),
         "ERROR",
         "the dispatcher loop fails, it goes on trying: ValueError: boom",
