@@ -90,7 +90,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """Event: these jobs are on their way back to their queues."""
+    """Event: these jobs are back in their queues, at their old places."""
 
     jobs: Sequence[ClaimedJob]
 

@@ -13,7 +13,7 @@ from sa_jobqueue.maintenance import duties
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.executors.protocol import Interruption
-from sa_jobqueue.runner.roles import report_completed
+from sa_jobqueue.runner.roles.reports import report_completed
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
 

@@ -25,7 +25,10 @@ from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.pace import Lane
-from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_completed, report_dropped
+from sa_jobqueue.runner.roles.dispatcher import Dispatcher
+from sa_jobqueue.runner.roles.keeper import Keeper
+from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
+from sa_jobqueue.runner.roles.settler import Settler
 from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.states import Verb

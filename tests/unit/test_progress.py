@@ -17,7 +17,7 @@ from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.leases import ProgressWritten, WriteProgress
 from sa_jobqueue.runner.progress import Reports
-from sa_jobqueue.runner.roles import Keeper
+from sa_jobqueue.runner.roles.keeper import Keeper
 from tests.support.executions import claimed_job, handler
 
 KEYS = [(number, UUID(int=number)) for number in range(4)]
