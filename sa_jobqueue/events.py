@@ -308,6 +308,19 @@ class PolicyFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WakeUpFailed:
+    """Commits do not wake this runner, it only polls. Told once for each cause.
+
+    "unheard": it listens and hears nothing, most often through a transaction pooler, and stops listening. "refused": the
+    database does not let it say that it waits, and `fault` tells why; it tries again every minute.
+    """
+
+    runner_id: str
+    cause: Literal["unheard", "refused"]
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailed:
     """One of the runner's loops failed for the `failures`-th time in a row and tries again after `retry_in`.
 
@@ -353,11 +366,16 @@ Event = (
     | UnknownKindsPostponed
     | UnservedQueues
     | PolicyFault
+    | WakeUpFailed
     | LoopFailed
     | LoopRecovered
 )
 
 #: Called in the thread where it happened, so it must be quick and thread-safe; what it raises goes nowhere.
+#:
+#: One that has a method `hears(kind, verb) -> bool` says by False that it has no use now for what goes as it should:
+#: JobsClaimed, JobStarted, and JobSettled with the verb complete and no fault. Every job brings such events, and what
+#: nobody hears is not made. For all others `verb` is None, and they are told in any case.
 Subscriber = Callable[[Event], None]
 
 
@@ -375,6 +393,10 @@ class Subscribers:
 
     def __bool__(self) -> bool:
         return bool(self._subscribers)
+
+    def hear(self, kind: type[Event], verb: Verb | None = None) -> bool:
+        """Whether anybody has a use for such an event, so that it is worth making. A subscriber that fails to say is told."""
+        return any(_hears(subscriber, kind, verb) for subscriber in self._subscribers)
 
     def emit(self, event: Event) -> None:
         """Tell everyone, in order. Never raises: a subscriber that fails is warned about once, and called again."""
@@ -395,3 +417,11 @@ class Subscribers:
             type(event).__name__,
             describe_error(error),
         )
+
+
+def _hears(subscriber: Subscriber, kind: type[Event], verb: Verb | None) -> bool:
+    try:
+        hears = getattr(subscriber, "hears", None)
+        return hears is None or bool(hears(kind, verb))
+    except Exception:
+        return True

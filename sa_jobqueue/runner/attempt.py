@@ -90,7 +90,7 @@ class Attempts:
         if context.lost or execution.interruption is not None:
             self.let_go(execution)
             return False
-        if self._subscribers:
+        if self._subscribers.hear(JobStarted):
             job = execution.job
             self._subscribers.emit(
                 JobStarted(

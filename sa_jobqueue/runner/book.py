@@ -11,12 +11,14 @@ import time
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.completion.owner import Fate
+from sa_jobqueue.runner.progress import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from uuid import UUID
 
     from sa_jobqueue.completion.owner import Completion
+    from sa_jobqueue.records import Progress
     from sa_jobqueue.runner.executors.protocol import Execution
 
 Key = tuple[int, "UUID"]
@@ -39,6 +41,7 @@ class Book:
         #: Whose handlers still run although their outcome was decided; kept until these have spoken as well.
         self._given_up: set[Key] = set()
         self._closed = False
+        self.reports: Reports = Reports()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -148,6 +151,16 @@ class Book:
 
     def _undecided_one(self, key: Key) -> Execution | None:
         return None if self._closed or key in self._decided else self._held.get(key)
+
+    def progress_of(self, keys: Iterable[Key]) -> list[tuple[Key, Progress]]:
+        """What the handlers of these have reported last, of those that are held."""
+        with self._changed:
+            held = [(key, self._held.get(key)) for key in keys]
+        return [
+            (key, progress)
+            for key, execution in held
+            if execution is not None and (progress := execution.context.latest_progress) is not None
+        ]
 
     def stop_renewing(self, key: Key) -> bool:
         """Leave a job out of renewals until somebody decides its outcome; False when that has happened already."""

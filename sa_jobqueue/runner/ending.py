@@ -49,6 +49,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     grace_ends = now + crew.settings.grace.total_seconds()
     _report(crew, ending)
     crew.executor.stop()
+    crew.stop_listening()
     crew.maintenance.post(duties.StopMaintaining())
     crew.dispatcher.post(dispatch.StopClaiming(until=now + LAST_WRITES))
     crew.dispatcher.join(max(grace_ends, now + LAST_WRITES) - now)
@@ -63,7 +64,8 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     crew.keeper.post(leases.StopKeeping())
     crew.timekeeper.post(timeouts.StopTiming())
     gone = max(last, time.monotonic() + CLOSING)
-    for loop in (crew.settler, crew.keeper, crew.maintenance, crew.timekeeper):
+    listener = () if crew.listener is None else (crew.listener,)
+    for loop in (crew.settler, crew.keeper, crew.maintenance, crew.timekeeper, *listener):
         loop.join(gone - time.monotonic())
     if not left:
         crew.executor.join(gone - time.monotonic())

@@ -10,7 +10,10 @@ import random
 import time
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.context import context_of
 from sa_jobqueue.events import (
@@ -20,20 +23,23 @@ from sa_jobqueue.events import (
     LeaseLost,
     OutcomeDropped,
     SettleDelayed,
+    WakeUpFailed,
 )
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
+from sa_jobqueue.runner.low_water import sight
 from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
+from sa_jobqueue.store.trouble import fault_of, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sa_jobqueue.completion import Completions
     from sa_jobqueue.events import DropCause, Subscribers
-    from sa_jobqueue.records import ClaimedJob, Settled
+    from sa_jobqueue.records import ClaimedJob, Renewed, Settled
     from sa_jobqueue.registry import Registry
-    from sa_jobqueue.runner.book import Book
+    from sa_jobqueue.runner.book import Book, Key
     from sa_jobqueue.runner.executors.protocol import Executor
     from sa_jobqueue.store.leases import Store
 
@@ -48,6 +54,7 @@ class Dispatcher:
         store: Store,
         *,
         registry: Registry,
+        queues: Sequence[str],
         book: Book,
         executor: Executor,
         lease: timedelta,
@@ -59,6 +66,7 @@ class Dispatcher:
     ) -> None:
         self._store = store
         self._registry = registry
+        self._queues = list(queues)
         self._kinds = registry.kinds
         self._book = book
         self._executor = executor
@@ -68,32 +76,41 @@ class Dispatcher:
         self._completions = completions
         self._on_drained = on_drained
         self._subscribers = subscribers
+        self._told_refused = False
 
     def perform(self, action: Any) -> Any:
         match action:
             case dispatch.Claim():
                 return self._claim(action)
+            case dispatch.Announce(seconds):
+                return self._announce(seconds)
             case dispatch.Count():
                 return dispatch.Counted(len(self._book))
             case dispatch.ReleaseClaim(token):
                 self._store.release_claim(token=token)
                 return dispatch.Released(token)
             case dispatch.GiveBack(queues):
-                for execution in self._executor.take_back(queues):
+                unstarted = self._executor.take_back(queues)
+                for execution in unstarted:
                     self._settle_unstarted(execution, Settlement(*execution.key, Verb.RELEASE))
+                return dispatch.GivenBack([execution.job for execution in unstarted])
             case dispatch.Drained(fault):
                 self._on_drained(fault)
         return None
 
     def _claim(self, claim: dispatch.Claim) -> dispatch.Claimed:
         unsettled = len(self._book)
+        full = len(claim.behind) < len(claim.quotas)
+        now = self._store.now() if full else None
         started = time.monotonic()
-        jobs = self._store.claim(
+        answer = self._store.claim_behind(
+            claim.behind,
             token=claim.token,
             quotas=claim.quotas,
             kinds=self._kinds,
             lease=self._lease,
         )
+        jobs, seen = answer.jobs, sight(answer, seconds=time.monotonic() - started, now=now)
         # Whatever fails up to here makes the claim a lost one, so from here on nothing may fail.
         executions = [self._execution(job, started) for job in jobs]
         self._book.hold(executions)
@@ -105,17 +122,47 @@ class Dispatcher:
             else:
                 startable.append(execution)
         got = Counter(job.queue for job in jobs)
-        if jobs and self._subscribers:
+        if jobs and self._subscribers.hear(JobsClaimed):
             duration = timedelta(seconds=time.monotonic() - started)
             self._subscribers.emit(JobsClaimed(runner_id=self._runner_id, queues=got, duration=duration))
         self._executor.submit(startable)
-        return dispatch.Claimed(claim.quotas, got, unsettled, random.random())  # noqa: S311 - spreads polls
+        jitter = random.random()  # noqa: S311 - spreads polls
+        return dispatch.Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen)
+
+    def _announce(self, seconds: float | None) -> dispatch.Announced | dispatch.Silenced:
+        sent_at = time.monotonic()
+        try:
+            if seconds is None:
+                self._store.stop_waiting()
+                return dispatch.Silenced()
+            waiting = self._store.wait_for_jobs(
+                queues=self._queues, kinds=self._kinds, wait=timedelta(seconds=seconds)
+            )
+        except DBAPIError as error:
+            if not refused(error) or passes_by_itself(error):
+                raise
+            self._tell_refused(error)
+            return dispatch.Silenced(refused=True)
+        next_due = None if waiting.next_due is None else waiting.next_due.total_seconds()
+        return dispatch.Announced(waiting.others, next_due, sent_at, random.random())  # noqa: S311 - spreads looks
+
+    def _tell_refused(self, error: DBAPIError) -> None:
+        if not self._told_refused:
+            self._told_refused = True
+            self._subscribers.emit(
+                WakeUpFailed(runner_id=self._runner_id, cause="refused", fault=fault_of(error))
+            )
 
     def _execution(self, job: ClaimedJob, claimed_at: float) -> Execution:
         handler = self._registry.find(job.kind)
         if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
-        context = context_of(job, runner_id=self._runner_id, completer=self._completions.of(job))
+        context = context_of(
+            job,
+            runner_id=self._runner_id,
+            on_progress=partial(self._book.reports.note, (job.id, job.token)),
+            completer=self._completions.of(job),
+        )
         return Execution(job, handler, context, claimed_at=claimed_at)
 
     def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:
@@ -200,20 +247,37 @@ class Settler:
     def _flush(self, batch: Sequence[settle.Finished], *, again: bool) -> settle.Answered:
         keys = [finished.execution.key for finished in batch]
         self._book.settle(keys)
+        self._report_last(keys)
         if again:
             self._store.renew(keys, lease=self._lease)
         settled = self._store.settle([_to_send(finished, again=again) for finished in batch], again=again)
         return settle.Answered(batch, settled, again)
 
+    def _report_last(self, keys: Sequence[Key]) -> None:
+        """What handlers have said just before their end would be lost with their token."""
+        if unwritten := self._book.reports.take_from(keys):
+            try:
+                self._store.report(self._book.progress_of(unwritten))
+            except Exception as error:
+                if not refused(error):  # whatever the database says to a report, outcomes don't wait for it
+                    raise
+
     def _conclude(self, batch: Sequence[settle.Finished], answers: Sequence[Settled]) -> None:
         self._book.drop(finished.execution.key for finished in batch)
+        delays = [finished.settlement.delay for finished in batch if finished.settlement.delay is not None]
+        if delays:
+            self._to_dispatcher(dispatch.DueIn(min(delays).total_seconds()))
         if not self._subscribers:
             return
+        silent = not self._subscribers.hear(JobSettled, Verb.COMPLETE)
         for finished, answer in zip(batch, answers, strict=True):
             job, settlement = finished.execution.job, finished.settlement
             if answer.completed:
                 report_completed(finished, self._subscribers)
-            elif answer.landing is Landing.LANDED and answer.status is not None:
+                continue
+            if silent and settlement.verb is Verb.COMPLETE and answer.status and answer.fault is None:
+                continue
+            if answer.landing is Landing.LANDED and answer.status is not None:
                 self._subscribers.emit(
                     JobSettled(
                         job_id=job.id,
@@ -282,17 +346,36 @@ class Keeper:
                 # With nothing to renew it asks all the same: only who can reach the database may say that all is well.
                 self._store.installed_version()
                 return leases.RenewalDone((), sent_at)
+            case leases.WriteProgress():
+                return self._write_progress()
             case leases.Tell(event):
                 self._to_maintenance(event)
             case leases.Judge(answers, sent_at):
-                renewed = []
-                for answer in answers:
-                    if answer.landing is Landing.LANDED:
-                        renewed.append((answer.id, answer.token))
-                    if answer.landing in (Landing.LOST, Landing.GONE) or answer.cancel_requested:
-                        self._judge((answer.id, answer.token), answer.landing)
-                self._book.note_renewal(renewed, sent_at)
+                self._judge_all(answers)
+                landed = [(answer.id, answer.token) for answer in answers if answer.landing is Landing.LANDED]
+                self._book.note_renewal(landed, sent_at)
         return None
+
+    def _write_progress(self) -> leases.ProgressWritten:
+        reported = self._book.reports.take()
+        # As with renewals: what is left out of them is left alone, for its row may be part of somebody's snapshot.
+        keys = [key for key in self._book.begin_renewal() if key in reported]
+        try:
+            answers = self._store.report(self._book.progress_of(keys)) if keys else []
+        except Exception:
+            self._book.reports.written(but=keys)
+            raise
+        finally:
+            self._book.end_renewal()
+        busy = [(answer.id, answer.token) for answer in answers if answer.landing is Landing.BUSY]
+        self._book.reports.written(but=busy)
+        self._judge_all(answers)
+        return leases.ProgressWritten(left=bool(busy))
+
+    def _judge_all(self, answers: Sequence[Renewed]) -> None:
+        for answer in answers:
+            if answer.landing in (Landing.LOST, Landing.GONE) or answer.cancel_requested:
+                self._judge((answer.id, answer.token), answer.landing)
 
     def _judge(self, key: Any, landing: Landing) -> None:
         execution = self._book.judge(key)

@@ -151,8 +151,9 @@ def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, 
                 state = replace(state, ends_at=until)
     if arrived:
         state = _take_up(state, arrived)
-        # Told before the write: a slot is free when its handler is done, not when the row says so.
-        actions.append(Tell(freed(arrived)))
+        # Of all others the dispatcher has heard: see `slots`.
+        if untold := [one for one in arrived if one.still_runs]:
+            actions.append(Tell(freed(untold)))
     state, last = _flush_or_wait(state, now)
     return state, [*actions, last]
 

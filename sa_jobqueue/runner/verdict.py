@@ -16,6 +16,7 @@ from sa_jobqueue.durations import format_duration
 from sa_jobqueue.errors import JobCancelledError
 from sa_jobqueue.failures import describe_error, storable
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
+from sa_jobqueue.payloads import encode_result
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import decide
 from sa_jobqueue.runner.executors.protocol import Interruption
@@ -87,10 +88,8 @@ def verdict(
             return Verdict(_discarded(job, reason, error))
         case _ if raised is not None:
             return _failed(job, handler, raised, error)
-        case _ if (mistake := unfinished(returned)) is not None:
-            return _failed(job, handler, mistake, describe_error(mistake))
         case _:
-            return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
+            return _completed(job, handler, returned)
 
 
 def _uncompleted(completion: Completion) -> BaseException | None:
@@ -153,7 +152,39 @@ def _interrupted(
             return Verdict(Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=LOST_ERROR))
 
 
-def unfinished(returned: object) -> TypeError | None:
+def mistake_in(returned: object, handler: Handler[..., ..., Any]) -> Exception | None:
+    """The error of a return value that stands for no finished work, or can't be kept as the handler wants it to be."""
+    if isinstance(returned, Retry | Snooze | Discard):
+        return None
+    try:
+        _result(returned, handler)
+    except (TypeError, ValueError) as error:
+        return error
+    return None
+
+
+def _completed(job: ClaimedJob, handler: Handler[..., ..., Any], returned: object) -> Verdict:
+    try:
+        result = _result(returned, handler)
+    except (TypeError, ValueError) as error:
+        return _failed(job, handler, error, describe_error(error))
+    return Verdict(Settlement(job.id, job.token, Verb.COMPLETE, result=result))
+
+
+def _result(returned: object, handler: Handler[..., ..., Any]) -> str | None:
+    """The JSON text to keep of a return value. Raises TypeError or ValueError for one that can't be."""
+    if (mistake := _unfinished(returned)) is not None:
+        raise mistake
+    if not handler.keep_result:
+        return None
+    try:
+        return encode_result(returned)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"the result of {handler.kind!r} can't be kept (keep_result=True): {error}") from None
+
+
+def _unfinished(returned: object) -> TypeError | None:
     """The error of a handler whose return value shows that its work was never done, or its outcome never said."""
     if inspect.iscoroutine(returned):
         returned.close()  # or it would warn, some time later, that nobody awaited it

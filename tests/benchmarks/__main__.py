@@ -6,7 +6,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sa_jobqueue.testing import PostgresServer
-from tests.benchmarks import async_handlers, claim, completions, drain, enqueue, idle, latency
+from tests.benchmarks import (
+    async_handlers,
+    claim,
+    completions,
+    drain,
+    enqueue,
+    idle,
+    latency,
+    pinned,
+    wake_up,
+)
 from tests.benchmarks.measure import durable_server
 
 BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
@@ -17,6 +27,8 @@ BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
     "enqueue": enqueue.run,
     "idle": idle.run,
     "latency": latency.run,
+    "pinned": pinned.run,
+    "wake_up": wake_up.run,
 }
 
 

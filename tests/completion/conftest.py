@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine
 
 from tests.support.completions import Run, run_of
 from tests.support.jobs import MINUTE, add_job
@@ -35,6 +35,14 @@ def claim(engine: Engine) -> Iterator[Claim]:
             return run
 
         yield claimed
+
+
+@pytest.fixture
+def handlers(engine: Engine) -> Iterator[Engine]:
+    """The handlers' own engine: what it sends is theirs and their completion's."""
+    engine = create_engine(engine.url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -56,10 +56,14 @@ def test_all_of_it_is_one_commit(engine: Engine, claim: Claim) -> None:
 def test_an_error_takes_all_of_it_back(engine: Engine, run: Run) -> None:
     """The error comes out as it is; rows and follow-up are gone; the job is still ours, as it was claimed."""
     error = HandlerError("no")
-    with pytest.raises(HandlerError) as raised, run.context.complete() as session:
+
+    def body(session: Session) -> None:
         session.add_all([Document(title="no"), enqueue("follow-up")])
         session.flush()
         raise error
+
+    with pytest.raises(HandlerError) as raised, run.context.complete() as session:
+        body(session)
     assert raised.value is error
     assert (titles(engine), follow_ups(engine, run.job.id)) == ([], [])
     row = read_job(engine, run.job.id)
@@ -168,7 +172,10 @@ def test_what_makes_no_sessions_is_refused(engine: Engine, run: Run, given: Any,
         run.context.complete(given)
     with pytest.raises(TypeError, match="made Engine: `with` is for Session"):
         run.context.complete(lambda: engine).__enter__()  # type: ignore[arg-type, return-value]
-    with engine.connect() as connection, pytest.raises(TypeError, match=r"complete_in\(\): .* got Connection"):
+    with (
+        engine.connect() as connection,
+        pytest.raises(TypeError, match=r"complete_in\(\): .* got Connection"),
+    ):
         run.context.complete_in(connection)  # type: ignore[call-overload]
     assert run.holder.told == []
 

@@ -85,13 +85,25 @@ class Database:
                 self.roll_back(row.fenced_by)
         self.down_until = self.started_at = until
 
-    def claim(self, token: UUID, quotas: Mapping[str, int], lease: float, runner: str) -> list[Row]:
+    def claim(
+        self,
+        token: UUID,
+        quotas: Mapping[str, int],
+        lease: float,
+        runner: str,
+        behind: Mapping[str, tuple[float, int]],
+    ) -> list[Row]:
         now, taken = self._clock(), []
         for queue, quota in quotas.items():
+            first = behind.get(queue, (0.0, 0))
             due = [
                 row
                 for row in self.rows.values()
-                if row.status is READY and row.queue == queue and row.run_at <= now and not self._locked(row)
+                if row.status is READY
+                and row.queue == queue
+                and first < (row.run_at, row.id)
+                and row.run_at <= now
+                and not self._locked(row)
             ]
             for row in sorted(due, key=lambda row: (row.run_at, row.id))[:quota]:
                 row.status, row.token, row.leased_by = RUNNING, token, runner

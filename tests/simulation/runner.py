@@ -26,6 +26,7 @@ from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_completed, report_dropped
+from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import refused
@@ -137,6 +138,9 @@ class SimulatedExecutor:
             self._waiting[queue].clear()
         return taken
 
+    def waiting(self, queue: str) -> int:
+        return len(self._waiting[queue])
+
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:
         return execution.interrupt(cause)
 
@@ -203,6 +207,7 @@ class SimulatedRunner:
                 Dispatcher(
                     store,
                     registry=self.registry,
+                    queues=tuple(self.limits),
                     book=self.book,
                     executor=self.executor,
                     lease=lease,
@@ -214,6 +219,7 @@ class SimulatedRunner:
                 ).perform
             ),
         )
+        self.slots = Slots(self.limits, executor=self.executor, tell=self.dispatcher.post)
         self.settler = self._loop(
             "settle",
             settle.Settling(),
@@ -345,13 +351,13 @@ class SimulatedRunner:
 
     def _finished(self, finished: settle.Finished) -> None:
         execution = finished.execution
+        self.slots.ended(finished)
         first = self.book.decide(execution.key)
         if first and not execution.completed:
             self.settler.post(finished)
             return
         if first:
             self.book.drop([execution.key])
-        self.dispatcher.post(settle.freed([finished]))
         self.dispatcher.post(dispatch.Written(1))
         if not execution.completed:
             report_dropped(finished, "lost", self.subscribers)

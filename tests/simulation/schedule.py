@@ -46,6 +46,7 @@ class Profile:
     stops: int = 0
     locks: int = 0
     cancels: int = 0
+    late_jobs: int = 0
     longest_outage: float = LEASE * 1.3
     long_runs: bool = False
     timeout: timedelta | None = None
@@ -79,6 +80,7 @@ TIMEOUTS = Profile(
     long_runs=True,
     timeout=timedelta(seconds=1),
 )
+LATE_JOBS = Profile({"lost": 0.02}, crashes=1, stops=1, late_jobs=8)
 TAKEOVERS = Profile(cuts=2, pauses=2, locks=1, longest_outage=LEASE * 2, long_runs=True)
 BLOCKS = replace(EVERYTHING, blocks=0.8, timeout=timedelta(seconds=4))
 DOUBTS = Profile(
@@ -161,6 +163,10 @@ class Schedule:
                 max_attempts=2 + int(self._random.random() * 3),
             )
 
+    def _add_late_job(self) -> None:
+        """A transaction commits that was open for long, or somebody puts a due time into the past."""
+        self.database.add("a", run_at=self.world.now - self._random.random() * TROUBLED, max_attempts=3)
+
     def _plan_trouble(self) -> None:
         profile = self._profile
         self._plan(profile.restarts, lambda: self.database.restart(self._soon(profile.longest_outage)))
@@ -171,6 +177,7 @@ class Schedule:
         self._plan(profile.stops, self._stop)
         self._plan(profile.locks, self._lock)
         self._plan(profile.cancels, lambda: self.database.cancel(self._any_job()))
+        self._plan(profile.late_jobs, self._add_late_job)
 
     def _plan(self, most: int, act: Any) -> None:
         for _ in range(int(self._random.random() * (most + 1))):

@@ -10,6 +10,8 @@ from uuid import UUID
 from sqlalchemy.exc import OperationalError
 
 from sa_jobqueue.records import (
+    DEFAULT_PRIORITY,
+    ClaimAnswer,
     ClaimedJob,
     ExpiredLease,
     Landing,
@@ -25,6 +27,7 @@ from tests.simulation.database import RUNNING, Database, Key
 from tests.support.executions import NOON
 
 if TYPE_CHECKING:
+    from sa_jobqueue.records import Marks
     from tests.simulation.world import World
 
 Answer = TypeVar("Answer")
@@ -73,18 +76,22 @@ class FakeStore:
         self._lease = lease
         self._epoch: int | None = None
 
-    def claim(
+    def claim_behind(
         self,
+        marks: Mapping[str, Marks],
         *,
         token: UUID,
         quotas: Mapping[str, int],
         kinds: Sequence[str],
         lease: timedelta,
-    ) -> list[ClaimedJob]:
+    ) -> ClaimAnswer:
+        lows = {queue: mark for queue in marks if (mark := marks[queue][DEFAULT_PRIORITY]) is not None}
+        behind = {queue: ((mark.run_at - NOON).total_seconds(), mark.id) for queue, mark in lows.items()}
+
         rows = self._statement(
-            lambda: self._database.claim(token, quotas, lease.total_seconds(), self.name), claims=True
+            lambda: self._database.claim(token, quotas, lease.total_seconds(), self.name, behind), claims=True
         )
-        return [
+        jobs = [
             ClaimedJob(
                 row.id,
                 token,
@@ -92,7 +99,7 @@ class FakeStore:
                 row.queue,
                 {},
                 1,
-                5,
+                DEFAULT_PRIORITY,
                 row.attempts,
                 row.returned,
                 row.max_attempts,
@@ -103,6 +110,10 @@ class FakeStore:
             )
             for row in rows
         ]
+        return ClaimAnswer(jobs, through=True)
+
+    def now(self) -> datetime:
+        return self._statement(lambda: _moment(self._world.now))
 
     def release_claim(self, *, token: UUID) -> int:
         self._statement(lambda: self._database.release_claim(token))

@@ -21,6 +21,7 @@ from tests.simulation.schedule import (
     CALM,
     DOUBTS,
     EVERYTHING,
+    LATE_JOBS,
     LOST_ANSWERS,
     OUTAGES,
     TAKEOVERS,
@@ -48,19 +49,14 @@ def _failed_batch_dropped(state: settle.Settling, events: Sequence[Any], now: fl
     return state, actions
 
 
-def _freed_not_told(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
-    state, actions = settle.step(state, events, now)
-    told = (
-        isinstance(action, settle.Tell) and isinstance(action.event, dispatch.Freed) for action in actions
-    )
-    return state, [action for action, freed in zip(actions, list(told), strict=True) if not freed]
+def _freed_not_heard(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    return dispatch.step(state, [event for event in events if not isinstance(event, dispatch.Freed)], now)
 
 
 def _slots_freed_while_handlers_run(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
-    taken = [
-        event._replace(still_runs=False) if isinstance(event, settle.Finished) else event for event in events
-    ]
-    return settle.step(state, taken, now)
+    state, actions = settle.step(state, events, now)
+    ended = [event._replace(still_runs=False) for event in events if getattr(event, "still_runs", False)]
+    return state, [*actions, settle.Tell(settle.freed(ended))]
 
 
 def _lost_outcomes_tried_for_ever(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
@@ -121,6 +117,11 @@ def _tokens_used_twice(state: dispatch.Dispatch, events: Sequence[Any], now: flo
     return replace(following, token=state.token) if failed else following, actions
 
 
+def _never_looked_through(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    never = dict.fromkeys(state.low_water.marks, float("inf"))
+    return dispatch.step(replace(state, low_water=replace(state.low_water, full_at=never)), events, now)
+
+
 def _no_patience(state: duties.Maintaining, events: Sequence[Any], now: float) -> Any:
     hasty = tuple(replace(duty, gentle=False) for duty in state.duties)
     return duties.step(replace(state, duties=hasty), events, now)
@@ -136,7 +137,7 @@ def _patience_not_renewed(state: duties.Maintaining, events: Sequence[Any], now:
 
 MUTANTS: dict[str, tuple[Profile, Steps]] = {
     "a failed batch is dropped": (EVERYTHING, Steps(settle=_failed_batch_dropped)),
-    "freed slots are not told": (EVERYTHING, Steps(settle=_freed_not_told)),
+    "freed slots are not heard of": (EVERYTHING, Steps(dispatch=_freed_not_heard)),
     "slots are freed while handlers run": (TIMEOUTS, Steps(settle=_slots_freed_while_handlers_run)),
     "lost outcomes are tried for ever": (EVERYTHING, Steps(settle=_lost_outcomes_tried_for_ever)),
     "a lost answer is not reconciled": (LOST_ANSWERS, Steps(settle=_doubt_forgotten)),
@@ -147,6 +148,7 @@ MUTANTS: dict[str, tuple[Profile, Steps]] = {
     "lost claims are forgotten": (LOST_ANSWERS, Steps(dispatch=_lost_claims_forgotten)),
     "lost claims are released once": (LOST_ANSWERS, Steps(dispatch=_lost_claims_released_once)),
     "a failed claim's token is used again": (LOST_ANSWERS, Steps(dispatch=_tokens_used_twice)),
+    "queues are looked through but once": (LATE_JOBS, Steps(dispatch=_never_looked_through)),
     "rescue has no patience": (OUTAGES, Steps(duties=_no_patience)),
     "patience does not begin anew after an outage": (OUTAGES, Steps(duties=_patience_not_renewed)),
 }

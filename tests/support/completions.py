@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import URL, Engine, func, select, update
+from sqlalchemy.orm import Session
 
 from sa_jobqueue.completion import Completions, OwnSessions
 from sa_jobqueue.completion.owner import Completion
@@ -83,24 +85,45 @@ def run_of(engine: Engine, token: Any, *, lease: timedelta = MINUTE, url: URL | 
     return Run(job, context, holder, sessions)
 
 
+def attempt(run: Run, sessions: Callable[[], Session], body: Callable[[Session], object]) -> Exception | None:
+    """The block as a handler has it, and the error that comes out of it."""
+    try:
+        with run.context.complete(sessions) as session:
+            body(session)
+    except Exception as error:
+        return error
+    return None
+
+
 def titles(engine: Engine) -> list[str]:
     """What handlers have written and committed."""
     with engine.connect() as connection:
         return list(connection.scalars(select(Document.title).order_by(Document.id)))
 
 
-def take_over(engine: Engine, job_id: int) -> UUID:
-    """Somebody else has the job from now on: its lease had ended, and another runner claimed it. Never waits."""
+def take_over(engine: Engine, job_id: int) -> UUID | None:
+    """Somebody else has the job from now on, as if its lease had ended; None when it does not run any more.
+
+    Waits for nobody: OperationalError when somebody has the row locked.
+    """
     token = uuid4()
+    taken = _change_running(engine, job_id, lease_token=token, leased_by="another", attempts=2)
+    return token if taken else None
+
+
+def let_expire(engine: Engine, job_id: int) -> bool:
+    """The lease is past, and nobody has taken the job yet; False when it does not run any more. Waits for nobody."""
+    return _change_running(engine, job_id, lease_until=func.clock_timestamp())
+
+
+def _change_running(engine: Engine, job_id: int, **columns: Any) -> bool:
     with engine.begin() as connection:
-        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
-        connection.execute(
-            update(jobs).where(jobs.c.id == job_id).values(lease_token=token, leased_by="another", attempts=2)
-        )
-    return token
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '50ms'")
+        statement = update(jobs).where(jobs.c.id == job_id, jobs.c.status == "running")
+        return connection.execute(statement.values(**columns)).rowcount == 1
 
 
-def is_untouched(engine: Engine, job_id: int, token: UUID) -> bool:
+def is_untouched(engine: Engine, job_id: int, token: UUID | None) -> bool:
     """The job is as `take_over` left it, with no follow-up and nothing of the application's beside it."""
     row = read_job(engine, job_id)
     with engine.connect() as connection:

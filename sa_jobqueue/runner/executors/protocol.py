@@ -118,6 +118,10 @@ class Executor(Protocol):
         """Give back what was submitted for these queues and has not begun; it never will."""
         ...
 
+    def waiting(self, queue: str) -> int:
+        """How many of this queue are in line, submitted and not begun; cheap, and from any thread."""
+        ...
+
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:
         """Make the handler of a submitted execution end soon, where this can be done; returns at once, never raises.
 
