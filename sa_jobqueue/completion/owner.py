@@ -40,8 +40,8 @@ class Completion:
     __slots__ = ("error", "fate", "key", "xid")
 
     def __init__(self, key: Key) -> None:
-        self.key = key
-        self.fate = Fate.OPEN
+        self.key: Key = key
+        self.fate: Fate = Fate.OPEN
         self.error: BaseException | None = None
         self.xid: int | None = None
 

@@ -37,7 +37,7 @@ class Book:
         self._paused: set[Key] = set()
         self._renewing: frozenset[Key] | None = None
         #: When the last renewal was sent whose answers have been judged, in monotonic seconds.
-        self.renewal_judged_at = 0.0
+        self.renewal_judged_at: float = 0.0
         #: Whose handlers still run although their outcome was decided; kept until these have spoken as well.
         self._given_up: set[Key] = set()
         self._closed = False

@@ -15,20 +15,17 @@ from sa_jobqueue.errors import LeaseLostError
 from sa_jobqueue.events import (
     CancelRequested,
     CompletionInDoubt,
-    HandlerTimedOut,
     JobSettled,
     LeaseLost,
     OutcomeDropped,
-    RunnerStopped,
 )
 from sa_jobqueue.registry import Registry
-from sa_jobqueue.runner import Runner
 from sa_jobqueue.statements.renew import renew
 from sa_jobqueue.statements.settle import SETTLING
 from sa_jobqueue.states import JobStatus, Verb
 from tests.support.effects import AT_ONCE, Completing, create_effects, effects
 from tests.support.proxy import Proxy, sends
-from tests.support.runners import Recorder, add, drain, row, running, settings
+from tests.support.runners import Recorder, add, drain, row, running
 from tests.support.waiting import PATIENCE, wait_until
 
 LONG = {"lease": timedelta(minutes=5), "rescue_interval": timedelta(hours=1)}
@@ -222,48 +219,6 @@ def test_a_handler_that_runs_on_after_its_completion(engine: Engine, proxy: Prox
     assert row(engine, job) == done
     for quiet in (LeaseLost, OutcomeDropped, CancelRequested):
         assert not recorder.of(quiet)
-
-
-def test_a_timeout_after_the_completion(engine: Engine, database_url: str, where: str) -> None:
-    """An async handler is cancelled, a thread goes on; neither is settled in its place, and the job stays done."""
-    (job,) = _jobs(engine)
-    gate = threading.Event()
-    work = Completing(where, after=lambda _: gate.wait(PATIENCE), settings={"timeout": TIMEOUT})
-    with running(work.jobs, database_url, lease=timedelta(milliseconds=900)) as recorder:
-        (told,) = recorder.wait_for(HandlerTimedOut)
-        assert told.completed
-        if where == "thread":
-            # Given up, it would be: nothing comes of that.
-            wait_until(lambda: row(engine, job).status == "done")
-            gate.set()
-        recorder.wait_for(JobSettled)
-        gate.set()
-    assert _settled(recorder) == [(job, Verb.COMPLETE, JobStatus.DONE)]
-    assert [it.cause for it in recorder.of(OutcomeDropped)] == (["completed"] if where == "asyncio" else [])
-    assert effects(engine) == {job: 1}
-
-
-def test_a_runner_that_ends_while_a_handler_runs_on_after_its_completion(
-    engine: Engine, database_url: str, where: str
-) -> None:
-    """It is waited for as any handler; past the grace period nothing is written, the job is told as done."""
-    (job,) = _jobs(engine)
-    completed, gate = threading.Event(), threading.Event()
-
-    def after(_: JobContext) -> None:
-        completed.set()
-        gate.wait(PATIENCE)
-
-    work, recorder = Completing(where, after=after), Recorder()
-    grace = settings(grace=timedelta(milliseconds=300), **LONG)
-    with Runner(work.jobs, database_url, grace, subscribers=[recorder]):
-        assert completed.wait(PATIENCE)
-    (stopped,) = recorder.of(RunnerStopped)
-    assert (stopped.exit_code, stopped.left_to_leases, stopped.handed_back) == (7, 0, 0)
-    gate.set()
-    assert _settled(recorder) == [(job, Verb.COMPLETE, JobStatus.DONE)]
-    assert [it.cause for it in recorder.of(OutcomeDropped)] == ["completed"]
-    assert (row(engine, job).status, effects(engine)) == ("done", {job: 1})
 
 
 def test_a_cancel_request_during_the_block(engine: Engine, database_url: str) -> None:

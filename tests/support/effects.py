@@ -41,12 +41,14 @@ class Completing:
     """A registry with the handler `work`, async or not: it writes one row in its completion.
 
     `inside` comes after that write, within the block, `after` behind the block; both may block. What the latter returns,
-    the handler does. `swallow` hides what the block raises. `errors` is what left it, `runs` counts.
+    the handler does. `failed` comes when the block has raised, and `swallow` hides that. `errors` is what left it, `runs`
+    counts.
     """
 
     where: str
     inside: Step = _nothing
     after: Step = _nothing
+    failed: Step = _nothing
     swallow: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
     runs: Counter[int] = field(default_factory=Counter)
@@ -68,6 +70,7 @@ class Completing:
                 self.inside(ctx)
         except BaseException as error:
             self.errors.append(error)
+            self.failed(ctx)
             if not self.swallow:
                 raise
         return self.after(ctx)
@@ -80,6 +83,7 @@ class Completing:
                 await asyncio.to_thread(self.inside, ctx)
         except BaseException as error:
             self.errors.append(error)
+            self.failed(ctx)
             if not self.swallow:
                 raise
         return await asyncio.to_thread(self.after, ctx)

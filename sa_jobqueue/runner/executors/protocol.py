@@ -68,9 +68,9 @@ class Execution:
         self.key: Key = (job.id, job.token)
         self.interruption: Interruption | None = None
         self.timeout: timedelta | None = None
-        self.renewed_at = claimed_at
+        self.renewed_at: float = claimed_at
         self.completion: Completion | None = None
-        self.fenced = False
+        self.fenced: bool = False
         self._cancel: Callable[[], object] | None = None
 
     @property
