@@ -248,7 +248,8 @@ class Keeper:
             case leases.Tell(event):
                 self._to_maintenance(event)
             case leases.Judge(answers):
-                for answer in answers:
+                # The youngest first: what waits is told before what runs ends and it gets the slot.
+                for answer in reversed(answers):
                     if answer.landing in (Landing.LOST, Landing.GONE) or answer.cancel_requested:
                         self._judge((answer.id, answer.token), answer.landing)
         return None
