@@ -83,7 +83,8 @@ class Keeper:
         return leases.ProgressWritten(left=bool(busy))
 
     def _judge_all(self, answers: Sequence[Renewed]) -> None:
-        for answer in answers:
+        # The youngest first: what waits is told before what runs ends and it gets the slot.
+        for answer in reversed(answers):
             if answer.landing in (Landing.LOST, Landing.GONE) or answer.cancel_requested:
                 self._judge((answer.id, answer.token), answer.landing)
 
