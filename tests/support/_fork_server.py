@@ -6,6 +6,7 @@ streams. The answer is its number.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import io
@@ -73,6 +74,7 @@ def _become(wanted: dict[str, Any], streams: list[int], path: list[str]) -> None
     os.chdir(wanted["folder"])
     more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [wanted["folder"], *(folder for folder in more if folder), *path]
+    atexit.register(sys.stdout.flush)  # Alembic has kept it when it was imported, and says things there
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(
         io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8"
     )

@@ -82,7 +82,12 @@ def _fork_server() -> socket.socket:
     program = str(Path(__file__).with_name("_fork_server.py"))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = subprocess.Popen(
-        [sys.executable, "-P", program, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment
+        [sys.executable, "-P", program, str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        env=environment,
+        # Python asks once, at its start, whether its streams can be wound back: those of processes mostly can't.
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     theirs.close()
 
