@@ -1,7 +1,7 @@
 """A PostgreSQL job queue that is a SQLAlchemy extension.
 
     session.add(enqueue("document.embed", {"document_id": 7}))      in the caller's transaction
-    op.migrate_jobqueue(0, 1)                                       in the application's Alembic history
+    op.migrate_jobqueue(0, 2)                                       in the application's Alembic history
     sa-jobqueue run myapp.jobs:jobs                                 the bundled runner
 
 These are the public names; a runner inside another program is in `sa_jobqueue.runner`, a person's verbs are in
@@ -27,6 +27,7 @@ from sa_jobqueue.errors import (
     PayloadError,
     SchemaVersionError,
     UnfencedWriteError,
+    WaitTimeoutError,
 )
 from sa_jobqueue.models import Job, configure, metadata
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
@@ -34,12 +35,15 @@ from sa_jobqueue.records import Enqueued
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import RetryPolicy, delays, exponential, fixed, never
 from sa_jobqueue.states import JobStatus
+from sa_jobqueue.views import FinishedJob
+from sa_jobqueue.waiting import wait_for
 
 __all__ = [
     "ConfigurationError",
     "Discard",
     "EnqueueError",
     "Enqueued",
+    "FinishedJob",
     "Job",
     "JobCancelledError",
     "JobContext",
@@ -54,6 +58,7 @@ __all__ = [
     "Settle",
     "Snooze",
     "UnfencedWriteError",
+    "WaitTimeoutError",
     "configure",
     "delays",
     "enqueue",
@@ -63,4 +68,5 @@ __all__ = [
     "metadata",
     "never",
     "ref",
+    "wait_for",
 ]

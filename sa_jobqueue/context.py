@@ -1,4 +1,4 @@
-"""What a handler is told about the job it runs: plain values, two flags that the runner raises meanwhile, its completion.
+"""What a handler is told about the job it runs: plain values, flags that the runner raises meanwhile, and its own word.
 
 No connection and no session lives here, so that a context may be logged, copied and sent to another process. What makes
 them is attached by the runner, and stays behind.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from sa_jobqueue.errors import JobCancelledError, LeaseLostError
+from sa_jobqueue.records import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -57,7 +58,7 @@ class JobContext:
 
     `attempt` counts from 1; starts that were given back (a snooze, a runner that shut down before it began) don't
     count. Pass `idempotency_key` or `id` on to outside services, never the attempt. A copy, also one made by pickle, is
-    a snapshot: the runner raises the flags of the original only.
+    a snapshot: the runner raises the flags of the original only, and hears of its progress alone.
     """
 
     id: int
@@ -72,6 +73,8 @@ class JobContext:
     runner_id: str
     _lost: bool = field(default=False, init=False, repr=False)
     _cancel_requested: bool = field(default=False, init=False, repr=False)
+    _progress: Progress | None = field(default=None, init=False, repr=False)
+    _on_progress: Callable[[], object] | None = field(default=None, init=False, repr=False)
     _completer: Completer | None = field(default=None, init=False, repr=False)
 
     @property
@@ -102,6 +105,33 @@ class JobContext:
         """
         if self._cancel_requested:
             raise JobCancelledError(f"job {self.id} ({self.kind}): somebody asked to cancel it; stop here")
+
+    def progress(self, fraction: float | None, text: str | None = None) -> None:
+        """Say how far the job is: `ctx.progress(0.4, "page 12")`, a share from 0 to 1 (or None), a text, or both.
+
+        Costs next to nothing and asks no database: only the latest call counts, and the runner writes it down with the
+        time and the attempt, about once a second at most. A text is cut to 4 KiB. From any thread. The last report stays
+        with the job, also after its end and through a retry, until a later attempt reports. Raises ValueError for a share
+        outside 0 to 1 and for nothing at all, TypeError for what is no number or no text.
+        """
+        if fraction is not None:
+            if isinstance(fraction, bool) or not isinstance(fraction, int | float):
+                raise TypeError(f"progress(): expected a share from 0 to 1 or None, got {fraction!r}")
+            if not 0 <= fraction <= 1:
+                raise ValueError(f"progress({fraction!r}): a share is from 0 to 1: divide by the whole")
+            fraction = float(fraction)
+        elif text is None:
+            raise ValueError("progress(): nothing to tell: pass a share from 0 to 1, a text, or both")
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"progress(text=...): expected a text, got {type(text).__qualname__}")
+        object.__setattr__(self, "_progress", Progress(fraction, text))
+        if self._on_progress is not None:
+            self._on_progress()
+
+    @property
+    def latest_progress(self) -> Progress | None:
+        """What this run has reported last, None before its first report."""
+        return self._progress
 
     @overload
     def complete(self, sessions: None = None, *, result: Any = None) -> CompletionBlock: ...
@@ -172,14 +202,21 @@ class JobContext:
 
     def __getstate__(self) -> list[Any]:
         """What a copy gets, in the order of the fields: nothing that belongs to the runner."""
-        own = {"_completer": None}
+        own = {"_on_progress": None, "_completer": None}
         return [own.get(one.name, getattr(self, one.name)) for one in fields(self)]
 
 
-def context_of(job: ClaimedJob, *, runner_id: str, completer: Completer | None = None) -> JobContext:
+def context_of(
+    job: ClaimedJob,
+    *,
+    runner_id: str,
+    on_progress: Callable[[], object] | None = None,
+    completer: Completer | None = None,
+) -> JobContext:
     """What the handler of a claimed job is told, as the claim found it. For the runner; no handler needs it.
 
-    `completer` stands behind `complete()` and `complete_in()`.
+    `on_progress` is called, from any thread, whenever `latest_progress` has changed; `completer` stands behind
+    `complete()` and `complete_in()`.
     """
     context = JobContext(
         id=job.id,
@@ -193,6 +230,8 @@ def context_of(job: ClaimedJob, *, runner_id: str, completer: Completer | None =
         created_at=job.created_at,
         runner_id=runner_id,
     )
+    if on_progress is not None:
+        object.__setattr__(context, "_on_progress", on_progress)
     if completer is not None:
         object.__setattr__(context, "_completer", completer)
     return context

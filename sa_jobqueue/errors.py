@@ -8,6 +8,7 @@
     ├── UnfencedWriteError      an ORM change of a stored Job (names the verb to use instead)
     ├── PayloadError            a stored payload that doesn't fit its handler
     ├── LeaseLostError          this run of a job doesn't own it any more: nothing it writes can land
+    ├── WaitTimeoutError        a job that has not ended within the time that somebody would wait for it
     ├── JobCancelledError       somebody asked to cancel the job, and its handler stops for that
     └── DrainError              (in `testing`) a test's drain() that can't go on
 
@@ -49,6 +50,15 @@ class PayloadError(JobQueueError):
 
 class LeaseLostError(JobQueueError):
     """This run of a job doesn't own it any more; nothing it writes to the job can land."""
+
+
+class WaitTimeoutError(JobQueueError, TimeoutError):
+    """A job has not ended within the time that somebody would wait for it; it goes on. `status` is that of the last look."""
+
+    def __init__(self, message: str, *, job_id: int, status: str) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.status = status
 
 
 class JobCancelledError(JobQueueError):

@@ -15,6 +15,8 @@ from typing import Literal
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.states import JobStatus, Verb
 
+DropCause = Literal["lost", "gone", "completed"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerStarted:
@@ -124,7 +126,8 @@ class OutcomeDropped:
     """An outcome is thrown away: nothing was written, for the job isn't this runner's any more.
 
     "lost": another owner or an operator has it, or it was settled in the handler's place after a timeout; after a lost
-    answer this outcome may have landed before them. "gone": the row doesn't exist.
+    answer this outcome may have landed before them. "gone": the row doesn't exist. "completed": the job is done, by the
+    handler's own transaction; after that it ended so, with this `error`, or still ran when its time was over.
     """
 
     job_id: int
@@ -132,7 +135,23 @@ class OutcomeDropped:
     queue: str
     attempt: int
     verb: Verb
-    cause: Literal["lost", "gone"]
+    cause: DropCause
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionInDoubt:
+    """A handler has ended, and it isn't known whether its own transaction has completed the job.
+
+    With `error`, what the handler ended with, most often because an answer is missing; without it somebody else has yet
+    to end the transaction. It is found out now; JobSettled tells what it was.
+    """
+
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +170,8 @@ class HandlerTimedOut:
     """A handler has run for longer than its `timeout`. With `cancelled` it is async and cancelled now; others run on.
 
     Its lease is renewed no more. What it says within `given_up_in` still counts; after that the attempt is settled in
-    its place, as one that timed out. Its slot stays occupied until it ends.
+    its place, as one that timed out. With `completed` its own transaction has completed the job, and nothing more is
+    written. Its slot stays occupied until it ends.
     """
 
     job_id: int
@@ -161,6 +181,7 @@ class HandlerTimedOut:
     timeout: timedelta
     given_up_in: timedelta
     cancelled: bool
+    completed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +308,19 @@ class PolicyFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WakeUpFailed:
+    """Commits do not wake this runner, it only polls. Told once for each cause.
+
+    "unheard": it listens and hears nothing, most often through a transaction pooler, and stops listening. "refused": the
+    database does not let it say that it waits, and `fault` tells why; it tries again every minute.
+    """
+
+    runner_id: str
+    cause: Literal["unheard", "refused"]
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailed:
     """One of the runner's loops failed for the `failures`-th time in a row and tries again after `retry_in`.
 
@@ -319,6 +353,7 @@ Event = (
     | JobSettled
     | SettleDelayed
     | OutcomeDropped
+    | CompletionInDoubt
     | LeaseLost
     | HandlerTimedOut
     | CancelRequested
@@ -331,11 +366,16 @@ Event = (
     | UnknownKindsPostponed
     | UnservedQueues
     | PolicyFault
+    | WakeUpFailed
     | LoopFailed
     | LoopRecovered
 )
 
 #: Called in the thread where it happened, so it must be quick and thread-safe; what it raises goes nowhere.
+#:
+#: One that has a method `hears(kind, verb) -> bool` says by False that it has no use now for what goes as it should:
+#: JobsClaimed, JobStarted, and JobSettled with the verb complete and no fault. Every job brings such events, and what
+#: nobody hears is not made. For all others `verb` is None, and they are told in any case.
 Subscriber = Callable[[Event], None]
 
 
@@ -353,6 +393,10 @@ class Subscribers:
 
     def __bool__(self) -> bool:
         return bool(self._subscribers)
+
+    def hear(self, kind: type[Event], verb: Verb | None = None) -> bool:
+        """Whether anybody has a use for such an event, so that it is worth making. A subscriber that fails to say is told."""
+        return any(_hears(subscriber, kind, verb) for subscriber in self._subscribers)
 
     def emit(self, event: Event) -> None:
         """Tell everyone, in order. Never raises: a subscriber that fails is warned about once, and called again."""
@@ -373,3 +417,11 @@ class Subscribers:
             type(event).__name__,
             describe_error(error),
         )
+
+
+def _hears(subscriber: Subscriber, kind: type[Event], verb: Verb | None) -> bool:
+    try:
+        hears = getattr(subscriber, "hears", None)
+        return hears is None or bool(hears(kind, verb))
+    except Exception:
+        return True

@@ -49,6 +49,7 @@ class HandlerSettings:
     aliases: tuple[str, ...] = ()
     payload_version: int = DEFAULT_PAYLOAD_VERSION
     timeout: HandlerTimeout = None
+    keep_result: bool = False
 
     def __post_init__(self) -> None:
         where = f"handler({check_name('handler(kind)', self.kind)!r})"
@@ -59,6 +60,8 @@ class HandlerSettings:
         arguments.payload_version(self.payload_version, f"{where}: payload_version")
         _check_policy(f"{where}: retry", self.retry)
         _check_timeout(f"{where}: timeout", self.timeout)
+        if not isinstance(self.keep_result, bool):
+            raise TypeError(f"{where}: keep_result={self.keep_result!r}: expected True or False")
         for cls in self.permanent:
             _check_exception_class(f"{where}: permanent", cls)
         for alias in self.aliases:

@@ -6,6 +6,7 @@ for every single job is a named tuple: making a frozen dataclass takes up to eig
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -26,6 +27,7 @@ DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_PAYLOAD_VERSION = 1
 HIGHEST_PRIORITY, LOWEST_PRIORITY = 0, 9
+PRIORITIES = LOWEST_PRIORITY - HIGHEST_PRIORITY + 1
 MOST_ATTEMPTS = LAST_PAYLOAD_VERSION = 2_000_000_000
 #: What the column `id` holds. No job has another id, and no driver could send one.
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1
@@ -115,11 +117,44 @@ class ClaimedJob(NamedTuple):
         return f"ClaimedJob(id={self.id}, kind={self.kind!r}, queue={self.queue!r}, attempts={self.attempts})"
 
 
+class Mark(NamedTuple):
+    """A place in the order of a queue's jobs of one priority: by due time, then id."""
+
+    run_at: datetime
+    id: int
+
+
+#: The marks of one queue, one for each priority from the first on; None is before all jobs.
+Marks = Sequence[Mark | None]
+
+
+class ClaimAnswer(NamedTuple):
+    """What a claim took; `through` says that a queue whose quota was not filled has nothing else due behind its marks.
+
+    But for rows that were locked.
+    """
+
+    jobs: list[ClaimedJob]
+    through: bool
+
+
+class Progress(NamedTuple):
+    """How far a handler says that it is: a share from 0 to 1, a text, or both."""
+
+    fraction: float | None
+    text: str | None = None
+
+    def __repr__(self) -> str:
+        # Never the text, for reprs end up in logs.
+        return f"Progress(fraction={self.fraction!r})"
+
+
 class Settlement(NamedTuple):
     """One outcome to write, fenced by the token: `verb` is complete, retry, snooze, discard, release or abort.
 
     `delay` is for retry and snooze; `error` (text, at most 4 KiB of UTF-8) for retry and discard; `reason` for discard
-    and abort; `result` (JSON text) for complete.
+    and abort; `result` (JSON text) for complete. `xid` is the transaction in which a completion of the same token may have
+    landed instead.
     """
 
     id: int
@@ -129,6 +164,7 @@ class Settlement(NamedTuple):
     error: str | None = None
     reason: str | None = None
     result: str | None = None
+    xid: int | None = None
 
     def __repr__(self) -> str:
         # Never what a handler returned or said, for reprs end up in logs.
@@ -153,7 +189,8 @@ class Settled(NamedTuple):
     """The store's answer to one `Settlement`; `status` is the job's status after a landing, else None.
 
     `fault` tells why the database refused the settlement as it was given: a landed one was written in a reduced form,
-    one that did not land is to be tried again.
+    one that did not land is to be tried again. `completed` says that another verb was sent, and what has landed under the
+    token is the completion that was in doubt.
     """
 
     id: int
@@ -161,6 +198,7 @@ class Settled(NamedTuple):
     landing: Landing
     status: JobStatus | None = None
     fault: str | None = None
+    completed: bool = False
 
 
 class Renewed(NamedTuple):
@@ -170,6 +208,16 @@ class Renewed(NamedTuple):
     token: UUID
     landing: Landing
     cancel_requested: bool = False
+
+
+class Waiting(NamedTuple):
+    """The store's answer to a runner that begins to wait: how many others do, and the time until the next due job.
+
+    `next_due` is None when no job of the runner's becomes due while it waits.
+    """
+
+    others: int
+    next_due: timedelta | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class Registry:
         aliases: Iterable[str] = (),
         payload_version: int = DEFAULT_PAYLOAD_VERSION,
         timeout: HandlerTimeout = None,
+        keep_result: bool = False,
     ) -> _Registration:
         """Register the decorated function for jobs of this kind, and of its `aliases` (former names).
 
@@ -72,6 +73,10 @@ class Registry:
         comes first. The other parameters are the fields of the payload. `queue`, `max_attempts`, `priority` and
         `payload_version` go with every `.call(...)`; errors of the `permanent` classes are never retried.
         `timeout` is how long one attempt may run: a timedelta, "never" for no limit, None for what the runner says.
+        With `keep_result` what the handler returns is stored as the job's result: JSON by the rules of payloads, up to
+        64 KiB (above it a note stands in its place); what can't be stored is a failure of the attempt. Without it the
+        value is thrown away, as it is after `ctx.complete(result=...)`. An outcome (`Retry`, `Snooze`, `Discard`) is never
+        a result.
 
         Raises TypeError or ValueError, naming the kind, for settings that can't work and for a kind or alias that
         is taken already.
@@ -92,6 +97,7 @@ class Registry:
                 aliases=several(f"handler({kind!r}): aliases", aliases),
                 payload_version=payload_version,
                 timeout=timeout,
+                keep_result=keep_result,
             ),
         )
 

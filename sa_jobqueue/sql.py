@@ -24,10 +24,13 @@ from sqlalchemy import (
     literal_column,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, INTERVAL
+from sqlalchemy.sql.expression import Grouping
 
 from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy.types import TypeEngine
@@ -102,6 +105,19 @@ def keys(name: str, item: type[BigInteger | Uuid[UUID]]) -> ColumnElement[Any]:
     return cast(bindparam(name, type_=_Keys(item)), ARRAY(item, dimensions=1))
 
 
+def element(
+    name: str, item: type[BigInteger | DateTime], place: ColumnElement[int], *, missing: str
+) -> ColumnElement[Any]:
+    """What stands at a place, from 0, of an array parameter of ids or times, which may be left out; else `missing`.
+
+    Sent as one text, where None is `missing` as well.
+    """
+    kind = item(timezone=True) if issubclass(item, DateTime) else item()
+    given = bindparam(name, value=[], type_=_Optional(kind, dimensions=1))
+    whole: ColumnElement[Any] = Grouping(cast(given, ARRAY(kind, dimensions=1)))
+    return func.coalesce(whole[place + number(1)], cast(word(missing), kind))
+
+
 class _Keys(TypeDecorator[Any]):
     """Ids or tokens as PostgreSQL writes an array; nothing in them needs quotes."""
 
@@ -115,3 +131,19 @@ class _Keys(TypeDecorator[Any]):
     def process_bind_param(self, value: Any, dialect: Any) -> str:  # noqa: ARG002 - SQLAlchemy's signature
         texts = [key.hex for key in value] if self.item is Uuid else map(int.__repr__, value)
         return f"{{{','.join(texts)}}}"
+
+
+class _Optional(TypeDecorator[Any]):
+    """Ids or times as PostgreSQL writes an array, any of which may be missing; the server reads it once, as it arrives."""
+
+    impl = ARRAY
+    cache_ok = True
+
+    def bind_processor(self, dialect: Any) -> Callable[[Any], Any] | None:
+        if dialect.driver != "psycopg":
+            return None  # asyncpg takes arrays as lists alone
+
+        def text(one: int | datetime | None) -> str:
+            return "NULL" if one is None else str(one) if isinstance(one, int) else one.isoformat()
+
+        return lambda value: f"{{{','.join(map(text, value))}}}"

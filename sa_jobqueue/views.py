@@ -41,6 +41,20 @@ class JobFilter:
         return self == JobFilter()
 
 
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """What a handler said last of how far it is: a share from 0 to 1, a text, or both.
+
+    `attempt` and `at` tell whose it is and when it was written down: after a retry it is still that of the run before,
+    until the new one reports. What somebody else's SQL wrote there stands in `text`, and the rest is None.
+    """
+
+    fraction: float | None = None
+    text: str | None = field(default=None, repr=False)
+    attempt: int | None = None
+    at: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
     """One job in a list. `error` is the beginning of the last error's first line; `attempts` counts every start."""
@@ -60,6 +74,7 @@ class JobSummary:
     idempotency_key: str | None
     reason: str | None
     error: str | None
+    progress: JobProgress | None
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
@@ -94,10 +109,30 @@ class JobDetails(JobSummary):
     key_scope: str | None
     holds_key: bool
     result: Any = field(repr=False)
-    progress: Any = field(repr=False)
     last_error: str | None
     errors: tuple[JobError, ...]
     trace_context: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedJob:
+    """How a job ended. `result` is what a handler with `keep_result` returned, `reason` why it is dead or cancelled.
+
+    `last_error` is the text of the last failure, also of a job that was done by a later attempt.
+    """
+
+    id: int
+    kind: str
+    status: JobStatus
+    result: Any = field(repr=False)
+    reason: str | None
+    last_error: str | None = field(repr=False)
+    finished_at: datetime
+
+    @property
+    def done(self) -> bool:
+        """The job is done, neither dead nor cancelled."""
+        return self.status is JobStatus.DONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ registry = Registry()
     permanent=(MalformedDocumentError,),
 )
 def embed(ctx: JobContext, document_id: int, model: str) -> Discard | None:
-    """Store the embedding of one document. Running it twice, or two runs at once, leave one row."""
+    """Store the embedding of one document. Its row and the end of its job are one transaction: both, or neither."""
     if model != MODEL.version:
         return Discard(f"no model {model!r} here, only {MODEL.version!r}")
     with Session(engine()) as session:
@@ -42,7 +42,7 @@ def embed(ctx: JobContext, document_id: int, model: str) -> Discard | None:
 
     embedding = {"chunks": len(parts), "vector": vector}
     statement = insert(Embedding).values(document_id=document_id, model_version=model, **embedding)
-    with Session(engine()) as session, session.begin():
+    with ctx.complete() as session:
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=[Embedding.document_id, Embedding.model_version], set_=embedding

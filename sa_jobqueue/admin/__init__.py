@@ -13,12 +13,13 @@ from sa_jobqueue.admin.pruning import count_prunable, prune
 from sa_jobqueue.admin.reading import get_job, list_jobs, stats
 from sa_jobqueue.admin.verbs import cancel, redrive, reschedule
 from sa_jobqueue.records import OperatorResult, Pruned, PrunePosition
-from sa_jobqueue.views import JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
+from sa_jobqueue.views import JobDetails, JobError, JobPage, JobProgress, JobSummary, QueueStats, Stats
 
 __all__ = [
     "JobDetails",
     "JobError",
     "JobPage",
+    "JobProgress",
     "JobSummary",
     "OperatorResult",
     "PrunePosition",

@@ -85,6 +85,17 @@ _DEFAULTS = RunnerSettings()
 )
 @click.option("--burst", is_flag=True, help="Stop when no job is due.")
 @database_options
+@option(
+    "--listen-url",
+    metavar="URL",
+    help="Where to listen for commits that add jobs, when the database is reached through a transaction pooler: a "
+    "direct address of the same database. Default: the database's own.",
+)
+@option(
+    "--no-listen",
+    is_flag=True,
+    help="Don't listen: look for jobs once in every poll interval, and no sooner.",
+)
 @option("--name", help="This runner's name. Default: host and process.")
 @option(
     "--log-format",
@@ -116,6 +127,8 @@ def run(
     burst: bool,
     database_url: str | None,
     schema: str | None,
+    listen_url: str | None,
+    no_listen: bool,
     name: str | None,
     log_format: LogFormat,
     log_level: str,
@@ -146,6 +159,8 @@ def run(
             timeout=timeout,
             grace=grace,
             burst=burst,
+            listen=not no_listen,
+            listen_url=listen_url or None,
             name=name and check_name("--name", name),
         )
     except (ConfigurationError, ValueError) as error:

@@ -80,9 +80,9 @@ class Guard:
         lease: timedelta,
         may_block: Callable[..., None],
     ) -> None:
-        self.completion = completion
+        self.completion: Completion = completion
         self.home: SessionTransaction | None = None
-        self.over = False
+        self.over: bool = False
         self._owner = owner
         # Weak, as what the connections know of this: a session that nobody ends gives its connection back all the same.
         self._session = weakref.ref(session)

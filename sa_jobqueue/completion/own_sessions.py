@@ -11,7 +11,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.orm import Session
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+    from sqlalchemy.pool import ConnectionPoolEntry
 
 #: Beyond this many handlers wait for each other's blocks, half a minute at most: blocks are short, connections are dear.
 _POOL_SIZE = 10
@@ -82,11 +83,17 @@ class OwnSessions:
         return AsyncSession(engine)
 
     def close(self) -> None:
-        """Let the connections of threads go."""
+        """Let the connections of threads go; what a handler still has in use is closed when it comes back."""
         with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
+            event.listen(engine.pool, "checkin", _close_returned)
             engine.dispose()
+
+
+def _close_returned(_connection: Any, record: ConnectionPoolEntry) -> None:
+    """Of a pool that nobody takes from any more."""
+    record.invalidate()
 
 
 async def _disposed_with_loop(engine: AsyncEngine) -> AsyncGenerator[None, None]:

@@ -40,8 +40,8 @@ class Completion:
     __slots__ = ("error", "fate", "key", "xid")
 
     def __init__(self, key: Key) -> None:
-        self.key = key
-        self.fate = Fate.OPEN
+        self.key: Key = key
+        self.fate: Fate = Fate.OPEN
         self.error: BaseException | None = None
         self.xid: int | None = None
 
@@ -52,7 +52,7 @@ class LeaseOwner(Protocol):
     def begin(self, completion: Completion) -> None:
         """A completion begins: renew the lease in a transaction of its own, so that one that is lost fails here.
 
-        May block. Raises LeaseLostError, and RuntimeError for the second completion of a run.
+        May block. Raises LeaseLostError, and RuntimeError for a second completion of a run, unless the first is undone.
         """
 
     def hold_renewals(self, completion: Completion) -> None:
@@ -62,7 +62,10 @@ class LeaseOwner(Protocol):
         """Renew it again, as any other."""
 
     def fencing(self, completion: Completion) -> None:
-        """The fence is about to be sent: until the handler has ended nobody but the completion judges this lease."""
+        """The fence is about to be sent: until the handler has ended nobody but the completion judges this lease.
+
+        Raises LeaseLostError when the owner has decided the job in the handler's place meanwhile: no fence may be sent.
+        """
 
     def decided(self, completion: Completion) -> None:
         """Its fate is known, or will have to be found out; called once, and never raises."""

@@ -17,6 +17,7 @@ from sa_jobqueue.terminal import has_colours, safe
 
 LogFormat = Literal["console", "json"]
 _LINES = "\n\t"
+_ENCODE = json.JSONEncoder(default=str).encode
 
 
 def set_up_logging(log_format: LogFormat, level: str, stream: TextIO | None) -> None:
@@ -45,9 +46,13 @@ class ConsoleFormatter(logging.Formatter):
     def __init__(self, *, colours: bool) -> None:
         super().__init__()
         self._colours = colours
+        self._second: tuple[int, str] = (0, "")
 
     def format(self, record: logging.LogRecord) -> str:
-        time = self.formatTime(record, "%H:%M:%S")
+        second, time = self._second
+        if second != int(record.created):  # the same for thousands of lines
+            time = self.formatTime(record, "%H:%M:%S")
+            self._second = int(record.created), time
         level = f"{record.levelname:<7}"
         if self._colours:
             level = f"\x1b[{self._COLOURS.get(record.levelname, '0')}m{level}\x1b[0m"
@@ -81,4 +86,4 @@ class JsonFormatter(logging.Formatter):
         shown = {
             name: hide_passwords(value) if isinstance(value, str) else value for name, value in values.items()
         }
-        return json.dumps(shown, default=str)
+        return _ENCODE(shown)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never, get_args
 
 from sa_jobqueue import events as ev
 from sa_jobqueue.durations import format_duration
@@ -22,36 +22,49 @@ if TYPE_CHECKING:
 
 LOGGER_NAME = "sa_jobqueue.runner"
 logger: logging.Logger = logging.getLogger(LOGGER_NAME)
+_FIELDS: Mapping[type[ev.Event], tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(kind)) for kind in get_args(ev.Event)
+}
 
 
-def log_event(event: ev.Event) -> None:
-    """The subscriber: `Runner(..., subscribers=[log_event])` writes every event to the logger."""
-    if not logger.isEnabledFor(_highest_level(event)):
-        return
-    level, message = _line(event)
-    if logger.isEnabledFor(level):
-        logger.log(level, "%s", message, extra=dict(_extra(event)))
+class LogEvents:
+    """The type of `log_event`."""
+
+    def __call__(self, event: ev.Event) -> None:
+        """Log it, at its level and in its words."""
+        level, message = _line(event)
+        if logger.isEnabledFor(level):
+            # As `logger.log` does, but for its walk up the stack: it would always end here.
+            extra = dict(_extra(event))
+            logger.handle(
+                logger.makeRecord(logger.name, level, __file__, 0, "%s", (message,), None, "log_event", extra)
+            )
+
+    def hears(self, kind: type[ev.Event], verb: Verb | None) -> bool:
+        """False for what goes as it should while the logger is set to say less: every job brings such events."""
+        if kind is ev.JobStarted or kind is ev.JobsClaimed:
+            return logger.isEnabledFor(logging.DEBUG)
+        if kind is ev.JobSettled and verb is Verb.COMPLETE:
+            return logger.isEnabledFor(logging.INFO)
+        return True
 
 
-def _highest_level(event: ev.Event) -> int:
-    """What the event can be logged at, told without making its words: every job brings some that are logged nowhere."""
-    match event:
-        case ev.JobStarted() | ev.JobsClaimed():
-            return logging.DEBUG
-        case ev.JobSettled(verb=Verb.COMPLETE, fault=None):
-            return logging.INFO
-        case _:
-            return logging.CRITICAL
+#: The subscriber: `Runner(..., subscribers=[log_event])` writes every event to the logger.
+log_event: LogEvents = LogEvents()
 
 
 def _extra(event: ev.Event) -> Iterator[tuple[str, Any]]:
-    yield "event", type(event).__name__
-    for field in fields(event):
-        value = getattr(event, field.name)
-        if isinstance(value, timedelta):
-            yield f"{field.name}_seconds", value.total_seconds()
+    kind = type(event)
+    yield "event", kind.__name__
+    for name in _FIELDS[kind]:
+        value = getattr(event, name)
+        if type(value) is timedelta:
+            yield f"{name}_seconds", value.total_seconds()
         elif value is not None:
-            yield field.name, dict(value) if isinstance(value, Mapping) else value
+            yield (
+                name,
+                value if isinstance(value, (str, int)) or not isinstance(value, Mapping) else dict(value),
+            )
 
 
 def _line(event: ev.Event) -> tuple[int, str]:
@@ -97,12 +110,25 @@ def _line(event: ev.Event) -> tuple[int, str]:
             )
         case ev.SettleDelayed():
             return logging.WARNING, f"{_job(event)}: the lease was past, it is renewed before {event.verb}"
+        case ev.OutcomeDropped(cause="completed"):
+            why = "" if event.error is None else f": {_first_line(event.error)}"
+            return logging.WARNING, (
+                f"{_job(event)}: it is done by the handler's own transaction, what the handler ended in after that, "
+                f"{event.verb}, is not written{why}"
+            )
         case ev.OutcomeDropped():
             return logging.WARNING, (
                 f"{_job(event)}: attempt {event.attempt} ended in {event.verb}, not written: {_CAUSES[event.cause]}"
             )
+        case ev.CompletionInDoubt():
+            return _in_doubt(event)
         case ev.LeaseLost():
             return logging.WARNING, f"{_job(event)}: lease lost while it runs: {_CAUSES[event.cause]}"
+        case ev.HandlerTimedOut(completed=True):
+            return logging.WARNING, (
+                f"{_job(event)} still runs after its timeout of {format_duration(event.timeout)}, though its own transaction "
+                "has completed the job; its slot stays occupied until it ends"
+            )
         case ev.HandlerTimedOut(cancelled=True):
             return logging.INFO, (
                 f"{_job(event)} is cancelled after its timeout of {format_duration(event.timeout)}; unless it ends within "
@@ -154,6 +180,16 @@ def _line(event: ev.Event) -> tuple[int, str]:
                 logging.ERROR,
                 f"{_job(event)}: retry policy {event.fault}; the default policy's delay: {delay}",
             )
+        case ev.WakeUpFailed(cause="unheard"):
+            return logging.WARNING, (
+                "what is notified in the database does not get here, so commits do not wake this runner and it polls: most "
+                "often a transaction pooler is in between; give a direct address by --listen-url, or --no-listen"
+            )
+        case ev.WakeUpFailed():
+            return logging.WARNING, (
+                f"the database does not let this runner say that it waits for jobs ({event.fault}), so it polls: it needs "
+                "SELECT, INSERT, UPDATE and DELETE on jobqueue_idle"
+            )
         case ev.LoopFailed(retry_in=None):
             return logging.CRITICAL, f"the {event.loop} loop ended for good: {_first_line(event.error)}"
         case ev.LoopFailed():
@@ -181,6 +217,14 @@ def _queues(event: ev.RunnerStarted) -> str:
         f"{queue}:{count}" + (f"@{event.executors[queue]}" if queue in event.executors else "")
         for queue, count in event.queues.items()
     )
+
+
+def _in_doubt(event: ev.CompletionInDoubt) -> tuple[int, str]:
+    if event.error is None:
+        known = "not known yet whether it is done, somebody else ends the handler's transaction"
+        return logging.DEBUG, f"{_job(event)}: {known}"
+    known = "not known whether the handler's own transaction has landed, finding out"
+    return logging.WARNING, f"{_job(event)}: {known}: {_first_line(event.error)}"
 
 
 def _blocked(event: ev.LoopBlocked) -> str:
@@ -239,6 +283,7 @@ def _job(
     | ev.JobSettled
     | ev.SettleDelayed
     | ev.OutcomeDropped
+    | ev.CompletionInDoubt
     | ev.LeaseLost
     | ev.HandlerTimedOut
     | ev.CancelRequested

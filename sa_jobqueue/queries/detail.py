@@ -28,7 +28,6 @@ def detail() -> Select[Any]:
         jobs.c.key_scope,
         jobs.c.unique_key.is_not(None).label("holds_key"),
         jobs.c.result,
-        jobs.c.progress,
         jobs.c.last_error,
         jobs.c.errors,
         jobs.c.trace_context,

@@ -1,4 +1,8 @@
-"""Which running jobs have outlived their lease?"""
+"""Which running jobs have outlived their lease?
+
+Under an old snapshot this walks over the index entries of all leases that ended since, 0.11 ms for each thousand. A
+sweep every few seconds can afford that; marks would hide what a sweep has left out, locked or refused, from the next one.
+"""
 
 from __future__ import annotations
 

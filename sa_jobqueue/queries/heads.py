@@ -1,4 +1,8 @@
-"""The heads of queues: their first due jobs in the order of claims, a bounded number of them."""
+"""The heads of queues: their first due jobs in the order of claims, a bounded number of them.
+
+What nobody takes stands at the very head, so that these looks know no marks, unlike claims: under an old snapshot they
+walk over all that was done, 0.11 ms for each thousand jobs. They are taken every few seconds at most.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 #: The beginning of an error that a list shows.
 _HEADLINE = 300
 _LINE_FEED = 10
+#: What the library writes down of progress takes less, in every encoding.
+_LONGEST_PROGRESS = 32 * 1024
 _PLAIN = (
     *("id", "kind", "queue", "status", "priority", "attempts", "returned", "max_attempts", "leased_by"),
     *("idempotency_key", "reason"),
@@ -32,6 +34,9 @@ def summary(job: FromClause) -> list[ColumnElement[Any]]:
         *(readable(job.c[name]).label(name) for name in _TIMES),
         *(readable_or_null(job.c[name]).label(name) for name in _OPTIONAL_TIMES),
         headline.label("error"),
+        case((func.pg_column_size(job.c.progress) <= number(_LONGEST_PROGRESS), job.c.progress)).label(
+            "progress"
+        ),
     ]
 
 

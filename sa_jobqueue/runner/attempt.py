@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import PayloadError
-from sa_jobqueue.events import JobStarted, PolicyFault, Subscribers
+from sa_jobqueue.events import CompletionInDoubt, JobStarted, PolicyFault, Subscribers
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner.settle import Finished
@@ -90,7 +90,7 @@ class Attempts:
         if context.lost or execution.interruption is not None:
             self.let_go(execution)
             return False
-        if self._subscribers:
+        if self._subscribers.hear(JobStarted):
             job = execution.job
             self._subscribers.emit(
                 JobStarted(
@@ -113,10 +113,31 @@ class Attempts:
             os._exit(0 if settlement.verb is Verb.COMPLETE else 1)
         if self._watch is not None:
             self._watch.end(execution)
-        if judged.fault is not None:
+        if judged.fault is not None and not execution.completed:
             report_fault(execution, settlement, judged.fault, self._subscribers)
         seconds = time.perf_counter() - started
-        self._on_finished(Finished(execution, settlement, seconds, cause=judged.cause))
+        again = execution.completion is not None and self._look_back(execution, settlement)
+        self._on_finished(Finished(execution, settlement, seconds, cause=judged.cause, again=again))
+
+    def _look_back(self, execution: Execution, settlement: Settlement) -> bool:
+        """Whether the handler leaves a completion whose fate has to be found out. Lets go of the error that ended it."""
+        completion = execution.completion
+        assert completion is not None
+        error, completion.error = completion.error, None  # its traceback keeps the handler's locals alive
+        if execution.completed or not execution.doubtful:
+            return False
+        if self._subscribers:
+            job = execution.job
+            self._subscribers.emit(
+                CompletionInDoubt(
+                    job_id=job.id,
+                    kind=job.kind,
+                    queue=job.queue,
+                    attempt=job.counted_attempts,
+                    error=None if error is None else settlement.error,
+                )
+            )
+        return True
 
 
 def report_fault(execution: Execution, settlement: Settlement, fault: str, subscribers: Subscribers) -> None:
@@ -189,6 +210,7 @@ def _verdict(
         interruption=execution.interruption,
         timeout=execution.timeout,
         cancel_requested=execution.context.cancel_requested,
+        completion=execution.completion,
     )
 
 

@@ -10,10 +10,15 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.completion.owner import Fate
+from sa_jobqueue.runner.progress import Reports
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from uuid import UUID
 
+    from sa_jobqueue.completion.owner import Completion
+    from sa_jobqueue.records import Progress
     from sa_jobqueue.runner.executors.protocol import Execution
 
 Key = tuple[int, "UUID"]
@@ -28,9 +33,15 @@ class Book:
         self._decided: set[Key] = set()
         self._settling: set[Key] = set()
         self._unrenewed: set[Key] = set()
+        #: Left out of renewals for the sake of a completion: one whose transaction bears none, or one that has landed.
+        self._paused: set[Key] = set()
+        self._renewing: frozenset[Key] | None = None
+        #: When the last renewal was sent whose answers have been judged, in monotonic seconds.
+        self.renewal_judged_at: float = 0.0
         #: Whose handlers still run although their outcome was decided; kept until these have spoken as well.
         self._given_up: set[Key] = set()
         self._closed = False
+        self.reports: Reports = Reports()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -40,12 +51,116 @@ class Book:
         with self._changed:
             self._held.update((execution.key, execution) for execution in executions)
 
+    def holds(self, key: Key) -> bool:
+        """It is held, and the last word has not been spoken."""
+        return key in self._held and not self._closed
+
     def snapshot(self) -> list[Key]:
-        """The keys held now: what a renewal renews."""
+        """The keys held now that are renewed."""
         with self._changed:
-            if not self._unrenewed:
-                return list(self._held)
-            return [key for key in self._held if key not in self._unrenewed]
+            return self._renewed()
+
+    def _renewed(self) -> list[Key]:
+        if not self._unrenewed and not self._paused:
+            return list(self._held)
+        return [key for key in self._held if key not in self._unrenewed and key not in self._paused]
+
+    def begin_renewal(self) -> list[Key]:
+        """The keys to renew; until `end_renewal` these count as being renewed."""
+        with self._changed:
+            keys = self._renewed()
+            self._renewing = frozenset(keys)
+            return keys
+
+    def end_renewal(self) -> None:
+        """It was answered, or its connection has failed."""
+        with self._changed:
+            self._renewing = None
+            self._changed.notify_all()
+
+    def note_renewal(self, keys: Iterable[Key], sent_at: float) -> None:
+        """These leases were renewed by what was sent then, and what was found lost has been dropped."""
+        with self._changed:
+            for key in keys:
+                if (execution := self._held.get(key)) is not None:
+                    execution.renewed_at = sent_at
+            self.renewal_judged_at = sent_at
+            self._changed.notify_all()
+
+    def is_renewing(self, key: Key) -> bool:
+        """A renewal of it is under way."""
+        return self._renewing is not None and key in self._renewing
+
+    def is_renewed(self, key: Key) -> bool:
+        """It is among what the next renewal renews."""
+        return key in self._held and key not in self._unrenewed and key not in self._paused
+
+    def begin_completion(self, completion: Completion) -> Execution | None:
+        """Enter the completion that a handler begins, and give its execution; None when it has no word any more.
+
+        After one that wrote nothing for certain there may be another, for transactions that are run again. Raises
+        RuntimeError while there is one that may have landed.
+        """
+        with self._changed:
+            execution = self._undecided_one(completion.key)
+            if execution is None:
+                return None
+            if (former := execution.completion) is not None:
+                if former.fate is Fate.LOST:
+                    return None
+                if former.fate is not Fate.UNDONE:
+                    raise RuntimeError(
+                        f"job {completion.key[0]}: this run has a completion already, which is {former.fate}; a job is "
+                        "completed once: let the handler end"
+                    )
+            execution.completion = completion
+            return execution
+
+    def pass_fence(self, key: Key) -> bool:
+        """From now on nobody but the completion judges the lease; False when somebody has decided already."""
+        with self._changed:
+            execution = self._undecided_one(key)
+            if execution is None:
+                return False
+            execution.fenced = True
+            return True
+
+    def unfence(self, key: Key) -> None:
+        """The completion is over without having written anything: the lease is judged as any other."""
+        with self._changed:
+            if (execution := self._held.get(key)) is not None:
+                execution.fenced = False
+            self._paused.discard(key)
+
+    def pause_renewals(self, key: Key) -> bool:
+        """Leave a job out of the renewals that begin from now on; False when it isn't held."""
+        with self._changed:
+            if key not in self._held:
+                return False
+            self._paused.add(key)
+            return True
+
+    def resume_renewals(self, key: Key) -> bool:
+        """Renew it again; False when it had not been left out, and when it is done."""
+        with self._changed:
+            execution = self._held.get(key)
+            if key not in self._paused or execution is None or execution.completed:
+                return False
+            self._paused.discard(key)
+            return True
+
+    def _undecided_one(self, key: Key) -> Execution | None:
+        return None if self._closed or key in self._decided else self._held.get(key)
+
+    def progress_of(self, keys: Iterable[Key]) -> list[tuple[Key, Progress]]:
+        """What the handlers of these have reported last, of those that are held."""
+        with self._changed:
+            held = [(key, self._held.get(key)) for key in keys]
+        return [
+            (key, progress)
+            for key, execution in held
+            if execution is not None and (progress := execution.context.latest_progress) is not None
+        ]
 
     def stop_renewing(self, key: Key) -> bool:
         """Leave a job out of renewals until somebody decides its outcome; False when that has happened already."""
@@ -74,11 +189,12 @@ class Book:
     def give_up(self, key: Key) -> Execution | None:
         """Take the word from a handler that still runs: its execution, None when somebody has decided already.
 
-        Under one token one outcome is sent: the handler's own is refused, however long ago the other was written.
+        Under one token one outcome is sent: the handler's own is refused, however long ago the other was written. A job
+        that its handler has completed is done, and nobody's to give up.
         """
         with self._changed:
-            execution = self._held.get(key)
-            if self._closed or execution is None or key in self._decided:
+            execution = self._undecided_one(key)
+            if execution is None or execution.completed:
                 return None
             self._decide(key)
             self._given_up.add(key)
@@ -87,12 +203,15 @@ class Book:
     def _decide(self, key: Key) -> None:
         self._decided.add(key)
         self._changed.notify_all()
-        self._unrenewed.discard(key)  # from here on it waits for a write only, as every other outcome does
+        # From here on it waits for a write only, as every other outcome does.
+        self._unrenewed.discard(key)
+        self._paused.discard(key)
 
     def close(self) -> None:
         """The last word was spoken."""
         with self._changed:
             self._closed = True
+            self._changed.notify_all()
 
     def settle(self, keys: Iterable[Key]) -> None:
         """Mark outcomes as being written: from here on the settler alone judges them."""
@@ -100,9 +219,14 @@ class Book:
             self._settling.update(keys)
 
     def judge(self, key: Key) -> Execution | None:
-        """The execution whose lease the keeper may judge, None when it is settled, given up, or being settled."""
+        """The execution whose lease the keeper may judge.
+
+        None when it is settled, given up, or being settled, and past the fence of a completion: what takes the token
+        away may be the completion itself.
+        """
         with self._changed:
-            return None if key in self._settling else self._held.get(key)
+            execution = None if key in self._settling else self._held.get(key)
+            return None if execution is None or execution.fenced else execution
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Forget jobs: their outcome has landed, or they are lost."""
@@ -112,6 +236,7 @@ class Book:
                 self._decided.discard(key)
                 self._settling.discard(key)
                 self._unrenewed.discard(key)
+                self._paused.discard(key)
             self._changed.notify_all()
 
     def undecided(self) -> list[Execution]:
@@ -128,7 +253,13 @@ class Book:
             undecided = self._undecided()
             self._decided.update(one.key for one in undecided)
             self._unrenewed.clear()
+            self._paused.clear()
             return undecided
+
+    def wait_for(self, predicate: Callable[[], bool], deadline: float) -> bool:
+        """Block until this holds, as far as it depends on the book, or the monotonic deadline; its last answer."""
+        with self._changed:
+            return self._changed.wait_for(predicate, timeout=max(0.0, deadline - time.monotonic()))
 
     def wait_until_decided(self, keys: Collection[Key], deadline: float) -> bool:
         """Block until each of these has its outcome or is held no more, or the monotonic deadline."""

@@ -8,20 +8,28 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from sa_jobqueue.completion import Completions, OwnSessions
+from sa_jobqueue.database import normalise_url
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
-from sa_jobqueue.records import Landing
-from sa_jobqueue.runner import dispatch, leases, settle, timeouts
+from sa_jobqueue.runner import dispatch, leases, listening, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
+from sa_jobqueue.runner.completing import Completing
 from sa_jobqueue.runner.ending import Ending
 from sa_jobqueue.runner.executors.choice import make_executor
 from sa_jobqueue.runner.executors.protocol import Interruption
+from sa_jobqueue.runner.listener import Listener
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.refusals import RefusalsTold
-from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
+from sa_jobqueue.runner.roles.dispatcher import Dispatcher
+from sa_jobqueue.runner.roles.keeper import Keeper
+from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
+from sa_jobqueue.runner.roles.settler import Settler
+from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
+from sa_jobqueue.store.ear import Ear
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.trouble import refused
@@ -75,6 +83,14 @@ class Crew:
             subscribers=subscribers,
             on_fault=lambda fault: self.ask_to_end(Ending("asyncio", fault)),
         )
+        completing = Completing(
+            self.book,
+            lease=lease,
+            renewal_interval=margin,
+            ask=lambda: self.keeper.post(leases.RenewNow()),
+        )
+        #: For handlers that bring no session of their own.
+        self.sessions: OwnSessions = OwnSessions(url, name=runner_id)
         lanes = {queue: Lane(limit) for queue, limit in settings.limits.items()}
         self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
@@ -91,15 +107,18 @@ class Crew:
             Dispatcher(
                 stores["dispatch"],
                 registry=registry,
+                queues=tuple(settings.limits),
                 book=self.book,
                 executor=self.executor,
                 lease=lease,
                 runner_id=runner_id,
                 to_settler=self._finished,
+                completions=Completions(completing, self.sessions, lease=lease),
                 on_drained=self._drained,
                 subscribers=subscribers,
             ),
         )
+        self._slots = Slots(settings.limits, executor=self.executor, tell=self.dispatcher.post)
         self.settler: Loop[Any] = self._loop(
             stores["settle"],
             "settle",
@@ -149,6 +168,7 @@ class Crew:
                 subscribers=subscribers,
             ),
         )
+        self.book.reports.announce_by(lambda: self.keeper.post(leases.ProgressMade()))
         patience = lease - margin
         self.timekeeper: Loop[Any] = self._loop(
             None,
@@ -165,7 +185,28 @@ class Crew:
             ),
         )
 
-    def _loop(self, store: Store | None, name: str, state: Any, step: Any, role: Any) -> Loop[Any]:
+        self._make_listener(settings)
+
+    def _make_listener(self, settings: RunnerSettings) -> None:
+        """The listener, unless it is not wanted; a burst waits for nothing."""
+        self.listener: Loop[Any] | None = None
+        if not settings.listen or settings.burst:
+            return
+        engine = self.engine
+        if settings.listen_url is not None:
+            engine = runner_engine(
+                normalise_url(settings.listen_url), self.runner_id, deadline=settings.statement_deadline
+            )
+        self._ear = Ear(engine, self.engine)
+        hands = Listener(
+            self._ear,
+            runner_id=self.runner_id,
+            to_dispatcher=self.dispatcher.post,
+            subscribers=self.subscribers,
+        )
+        self.listener = self._loop(self._ear, "listen", listening.Listening(), listening.step, hands)
+
+    def _loop(self, store: Store | Ear | None, name: str, state: Any, step: Any, role: Any) -> Loop[Any]:
         def on_end(fault: BaseException | None) -> None:
             if fault is not None:  # first of all: whatever closing does, nobody may go on without this loop
                 self.ask_to_end(Ending(name, fault))
@@ -198,20 +239,39 @@ class Crew:
     def start(self) -> None:
         self.executor.start()
         timekeeper = (self.timekeeper,) if self._timed else ()
-        for loop in (self.settler, self.keeper, self.maintenance, *timekeeper, self.dispatcher):
+        listener = () if self.listener is None else (self.listener,)
+        for loop in (self.settler, self.keeper, self.maintenance, *timekeeper, self.dispatcher, *listener):
             loop.start()
+
+    def stop_listening(self) -> None:
+        """What is notified from now on is nobody's business."""
+        if self.listener is not None:
+            self.listener.post(listening.StopListening())
+            self._ear.interrupt()
 
     def _finished(self, finished: settle.Finished) -> None:
         """Every outcome of a handler comes by here; only the first for a job is written."""
-        if self.book.decide(finished.execution.key):
+        execution = finished.execution
+        self._slots.ended(finished)
+        first = self.book.decide(execution.key)
+        if execution.completed:
+            self._finished_completed(finished, first=first)
+        elif first:
             if finished.cause is Interruption.SHUTDOWN:
                 self.handed_back.append(finished.execution)
             self.settler.post(finished)
         else:
-            # Its slot is free all the same, and what was decided in its place is being written already.
-            self.dispatcher.post(settle.freed([finished]))
+            # What was decided in its place is being written already.
             self.dispatcher.post(dispatch.Written(1))
-            report_dropped(finished, Landing.LOST, self.subscribers)
+            report_dropped(finished, "lost", self.subscribers)
+
+    def _finished_completed(self, finished: settle.Finished, *, first: bool) -> None:
+        """Nothing is left to write. When it isn't the first, the settler has tried in its place, and tells what landed."""
+        if first:
+            self.book.drop([finished.execution.key])
+        self.dispatcher.post(dispatch.Written(1))
+        if first:
+            report_completed(finished, self.subscribers)
 
     def _drained(self, fault: Exception | None) -> None:
         self.ask_to_end(Ending("burst finished") if fault is None else Ending("dispatch", fault))

@@ -13,6 +13,7 @@ from sa_jobqueue.maintenance import duties
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.executors.protocol import Interruption
+from sa_jobqueue.runner.roles.reports import report_completed
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
 
@@ -48,6 +49,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     grace_ends = now + crew.settings.grace.total_seconds()
     _report(crew, ending)
     crew.executor.stop()
+    crew.stop_listening()
     crew.maintenance.post(duties.StopMaintaining())
     crew.dispatcher.post(dispatch.StopClaiming(until=now + LAST_WRITES))
     crew.dispatcher.join(max(grace_ends, now + LAST_WRITES) - now)
@@ -56,19 +58,21 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     last = time.monotonic() + LAST_WRITES
     crew.book.wait_until_empty(last)
     unwritten = set(crew.book.snapshot())
-    handed_back = sum(one.key not in unwritten for one in crew.handed_back)
+    handed_back = sum(one.key not in unwritten and not one.completed for one in crew.handed_back)
     crew.book.close()
     crew.settler.post(settle.StopSettling(until=last))
     crew.keeper.post(leases.StopKeeping())
     crew.timekeeper.post(timeouts.StopTiming())
     gone = max(last, time.monotonic() + CLOSING)
-    for loop in (crew.settler, crew.keeper, crew.maintenance, crew.timekeeper):
+    listener = () if crew.listener is None else (crew.listener,)
+    for loop in (crew.settler, crew.keeper, crew.maintenance, crew.timekeeper, *listener):
         loop.join(gone - time.monotonic())
     if not left:
         crew.executor.join(gone - time.monotonic())
     elif not hand_back:  # the host lives on: what was cancelled is through soon
         crew.executor.join(CLEAN_UP)
     crew.engine.dispose()
+    crew.sessions.close()
     late = left or crew.handed_back or unwritten
     code = FAULT if ending.fault is not None else GRACE_PASSED if late else STOPPED
     crew.subscribers.emit(
@@ -76,7 +80,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
             runner_id=crew.runner_id,
             exit_code=code,
             handed_back=handed_back,
-            left_to_leases=len(unwritten) if hand_back else len(left) + len(unwritten),
+            left_to_leases=len(unwritten) + (0 if hand_back else sum(not one.completed for one in left)),
         )
     )
     return code
@@ -105,7 +109,8 @@ def _report(crew: Crew, ending: Ending) -> None:
 def _hand_back_running(crew: Crew) -> list[Execution]:
     """End what still runs, its attempt counting, so that others may start it at once; those that refuse to end.
 
-    Async handlers are cancelled and may clean up for a moment; whoever runs after that is decided in its place.
+    Async handlers are cancelled and may clean up for a moment; whoever runs after that is decided in its place. Where its
+    own transaction may complete the job just now, whichever write lands first counts.
     """
     cancelled = [
         one.key for one in crew.book.undecided() if crew.executor.interrupt(one, Interruption.SHUTDOWN)
@@ -114,10 +119,23 @@ def _hand_back_running(crew: Crew) -> list[Execution]:
     running = crew.book.decide_all()
     for execution in running:
         execution.context.mark_lost()
-        shutdown = Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
-        crew.settler.post(settle.Finished(execution, shutdown, seconds=None, still_runs=True))
-    crew.handed_back += running
+        if not _let_go_completed(crew, execution):
+            crew.settler.post(settle.in_place(execution, _shutdown(execution)))
+            crew.handed_back.append(execution)
     return running
+
+
+def _shutdown(execution: Execution) -> Settlement:
+    return Settlement(*execution.key, Verb.RETRY, delay=_AT_ONCE, error=SHUTDOWN_ERROR)
+
+
+def _let_go_completed(crew: Crew, execution: Execution) -> bool:
+    """Whether the job is done, whatever its handler still does: then nothing is left to write."""
+    if not execution.completed:
+        return False
+    crew.book.drop([execution.key])
+    report_completed(settle.in_place(execution, _shutdown(execution))._replace(again=False), crew.subscribers)
+    return True
 
 
 def _leave_running_to_leases(crew: Crew) -> list[Execution]:
@@ -127,6 +145,7 @@ def _leave_running_to_leases(crew: Crew) -> list[Execution]:
     crew.book.close()
     crew.book.drop(execution.key for execution in running)
     for execution in running:
+        _let_go_completed(crew, execution)
         execution.context.mark_lost()
         crew.executor.interrupt(execution, Interruption.SHUTDOWN)
     return running

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, get_args
 
+from sqlalchemy import URL
+
+from sa_jobqueue.database import normalise_url
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
+from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.names import check_name
 from sa_jobqueue.retention import Retention
 
@@ -50,7 +54,8 @@ class RunnerSettings:
     it looks again. `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of
     lost runners are looked for. `retention` is how long finished jobs are kept, `prune_interval` how often those past it
     are deleted. `timeout` is how long a handler may run that names no timeout of its own, None for as long as it likes.
-    `burst` ends the run once no job is due that can be claimed. `name` goes into `leased_by`, events and logs; None makes
+    `burst` ends the run once no job is due that can be claimed. With `listen` a commit that adds jobs wakes an idle runner;
+    `listen_url` is where it listens, for a database that is reached through a pooler. `name` goes into `leased_by`, events and logs; None makes
     one of host and process, another for each Runner.
     """
 
@@ -65,6 +70,8 @@ class RunnerSettings:
     prune_interval: timedelta = timedelta(minutes=1)
     timeout: timedelta | None = None
     burst: bool = False
+    listen: bool = True
+    listen_url: str | URL | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -78,8 +85,10 @@ class RunnerSettings:
             check_name("queues", queue)
             if not isinstance(given, QueueSettings) and not _is_concurrency(given):
                 raise ValueError(f"queues[{queue!r}]={given!r}: {_CONCURRENCY}")
-        if type(self.burst) is not bool:
-            raise TypeError(f"burst={self.burst!r}: must be True or False")
+        for flag in ("burst", "listen"):
+            if type(value := getattr(self, flag)) is not bool:
+                raise TypeError(f"{flag}={value!r}: must be True or False")
+        self._check_listen_url()
         if self.name is not None:
             check_name("name", self.name)
         for name, shortest in (
@@ -92,6 +101,17 @@ class RunnerSettings:
             check_setting(name, getattr(self, name), shortest)
         if self.timeout is not None:
             check_setting("timeout", self.timeout, SHORTEST_TIMEOUT)
+
+    def _check_listen_url(self) -> None:
+        if self.listen_url is None:
+            return
+        if not isinstance(self.listen_url, str | URL):
+            raise TypeError(f"listen_url: expected a URL, got {type(self.listen_url).__qualname__}")
+        try:
+            # Kept as a URL, which hides its password from whoever prints the settings.
+            object.__setattr__(self, "listen_url", normalise_url(self.listen_url))
+        except ConfigurationError as error:
+            raise ValueError(f"listen_url: {error}") from None
 
     @property
     def limits(self) -> dict[str, int]:

@@ -33,7 +33,8 @@ class Finished(NamedTuple):
     """Event: an execution has its outcome. `seconds` is the handler's own time, None when it never began.
 
     `still_runs` tells an outcome that was decided in place of a handler, whose own will come, too late, when it ends.
-    `cause` is the interruption that a handler's outcome came of, None for its own word.
+    `cause` is the interruption that a handler's outcome came of, None for its own word. `again` says that a completion of
+    the same token may have landed, or may do so yet: the outcome is sent all the same, and what has landed decides.
     """
 
     execution: Execution
@@ -41,6 +42,7 @@ class Finished(NamedTuple):
     seconds: float | None
     still_runs: bool = False
     cause: Interruption | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,8 @@ class Tell:
 class Flush:
     """Action: write a batch.
 
-    `again` is for outcomes that were sent before: their leases are renewed first, for they may be past, and a write
-    of the same token that landed meanwhile counts as this one.
+    `again` is for outcomes that were sent before, and for those of handlers whose own completion is in doubt: their
+    leases are renewed first, for they may be past, and a write of the same token that landed meanwhile counts.
     """
 
     batch: tuple[Finished, ...]
@@ -148,11 +150,27 @@ def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, 
             case StopSettling(until):
                 state = replace(state, ends_at=until)
     if arrived:
-        state = replace(state, pending=(*state.pending, *arrived))
-        # Told before the write: a slot is free when its handler is done, not when the row says so.
-        actions.append(Tell(freed(arrived)))
+        state = _take_up(state, arrived)
+        # Of all others the dispatcher has heard: see `slots`.
+        if untold := [one for one in arrived if one.still_runs]:
+            actions.append(Tell(freed(untold)))
     state, last = _flush_or_wait(state, now)
     return state, [*actions, last]
+
+
+def in_place(execution: Execution, settlement: Settlement) -> Finished:
+    """An outcome decided in place of a handler that still runs."""
+    return Finished(execution, settlement, seconds=None, still_runs=True, again=execution.doubtful)
+
+
+def _take_up(state: Settling, arrived: Sequence[Finished]) -> Settling:
+    if not any(one.again for one in arrived):  # nearly always
+        return replace(state, pending=(*state.pending, *arrived))
+    return replace(
+        state,
+        pending=(*state.pending, *(one for one in arrived if not one.again)),
+        doubtful=(*state.doubtful, *(one for one in arrived if one.again)),
+    )
 
 
 def freed(arrived: Sequence[Finished]) -> Freed:

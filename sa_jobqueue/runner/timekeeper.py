@@ -14,7 +14,7 @@ from sa_jobqueue.events import HandlerTimedOut
 from sa_jobqueue.runner import timeouts
 from sa_jobqueue.runner.attempt import report_fault
 from sa_jobqueue.runner.executors.protocol import Interruption
-from sa_jobqueue.runner.settle import Finished
+from sa_jobqueue.runner.settle import in_place
 from sa_jobqueue.runner.verdict import timeout_error, verdict
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.events import Subscribers
     from sa_jobqueue.runner.book import Book, Key
     from sa_jobqueue.runner.executors.protocol import Execution, Executor
+    from sa_jobqueue.runner.settle import Finished
 
 
 class Timed(NamedTuple):
@@ -121,6 +122,7 @@ class Timekeeper:
                 timeout=timeout,
                 given_up_in=self._patience,
                 cancelled=execution.handler.is_async,
+                completed=execution.completed,
             )
         )
         self._executor.interrupt(execution, Interruption.TIMEOUT)
@@ -131,4 +133,4 @@ class Timekeeper:
         settlement, fault, _ = verdict(execution.job, execution.handler, raised=error)
         if fault is not None:
             report_fault(execution, settlement, fault, self._subscribers)
-        self._to_settler(Finished(execution, settlement, seconds=None, still_runs=True))
+        self._to_settler(in_place(execution, settlement))

@@ -11,16 +11,19 @@ import inspect
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.durations import format_duration
 from sa_jobqueue.errors import JobCancelledError
 from sa_jobqueue.failures import describe_error, storable
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
+from sa_jobqueue.payloads import encode_result
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import decide
 from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.states import CANCELLED_REASON, Verb
 
 if TYPE_CHECKING:
+    from sa_jobqueue.completion.owner import Completion
     from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import ClaimedJob
     from sa_jobqueue.retry import Decision
@@ -49,14 +52,18 @@ def verdict(
     interruption: Interruption | None = None,
     timeout: timedelta | None = None,
     cancel_requested: bool = False,
+    completion: Completion | None = None,
 ) -> Verdict:
     """What one attempt amounts to.
 
     `interruption` is why the handler was asked to end meanwhile. It counts where the handler ended because of it: by
     the cancellation, or by an error raised on its way. Whatever else the handler says is its own word: it may have
     finished all the same. A JobCancelledError is no failure where a cancellation was asked for; raised without one it
-    is a failure like any other.
+    is a failure like any other. A return without an outcome after a `completion` that has not landed counts as what ended
+    that completion: whoever swallows its error must not have the job done without its effects.
     """
+    if completion is not None and raised is None and not isinstance(returned, Retry | Snooze | Discard):
+        raised = _uncompleted(completion)
     if returned is None and raised is None:  # nearly all of them
         return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
     if cancel_requested and isinstance(raised, JobCancelledError):
@@ -81,10 +88,17 @@ def verdict(
             return Verdict(_discarded(job, reason, error))
         case _ if raised is not None:
             return _failed(job, handler, raised, error)
-        case _ if (mistake := unfinished(returned)) is not None:
-            return _failed(job, handler, mistake, describe_error(mistake))
         case _:
-            return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
+            return _completed(job, handler, returned)
+
+
+def _uncompleted(completion: Completion) -> BaseException | None:
+    """What a completion has failed with, None when it has landed."""
+    if completion.fate is Fate.LANDED:
+        return None
+    return completion.error or RuntimeError(
+        "the handler has ended, and the transaction of its completion has not been committed"
+    )
 
 
 def timeout_error(timeout: timedelta | None) -> TimeoutError:
@@ -138,7 +152,39 @@ def _interrupted(
             return Verdict(Settlement(job.id, job.token, Verb.RETRY, delay=_AT_ONCE, error=LOST_ERROR))
 
 
-def unfinished(returned: object) -> TypeError | None:
+def mistake_in(returned: object, handler: Handler[..., ..., Any]) -> Exception | None:
+    """The error of a return value that stands for no finished work, or can't be kept as the handler wants it to be."""
+    if isinstance(returned, Retry | Snooze | Discard):
+        return None
+    try:
+        _result(returned, handler)
+    except (TypeError, ValueError) as error:
+        return error
+    return None
+
+
+def _completed(job: ClaimedJob, handler: Handler[..., ..., Any], returned: object) -> Verdict:
+    try:
+        result = _result(returned, handler)
+    except (TypeError, ValueError) as error:
+        return _failed(job, handler, error, describe_error(error))
+    return Verdict(Settlement(job.id, job.token, Verb.COMPLETE, result=result))
+
+
+def _result(returned: object, handler: Handler[..., ..., Any]) -> str | None:
+    """The JSON text to keep of a return value. Raises TypeError or ValueError for one that can't be."""
+    if (mistake := _unfinished(returned)) is not None:
+        raise mistake
+    if not handler.keep_result:
+        return None
+    try:
+        return encode_result(returned)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"the result of {handler.kind!r} can't be kept (keep_result=True): {error}") from None
+
+
+def _unfinished(returned: object) -> TypeError | None:
     """The error of a handler whose return value shows that its work was never done, or its outcome never said."""
     if inspect.iscoroutine(returned):
         returned.close()  # or it would warn, some time later, that nobody awaited it

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
+    DateTime,
     Integer,
     Text,
     Uuid,
@@ -18,26 +19,29 @@ from sqlalchemy import (
     func,
     select,
     true,
+    tuple_,
     update,
 )
 
 from sa_jobqueue.models import jobs, schema_in_use
-from sa_jobqueue.sql import array, interval, keys, moment, priorities, readable, status
+from sa_jobqueue.records import PRIORITIES, SMALLEST_ID
+from sa_jobqueue.sql import array, element, interval, keys, moment, number, priorities, readable, status
 from sa_jobqueue.statements.parts import among, one_more_start, still_due
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select, SelectBase, Update
+    from sqlalchemy import ColumnElement, FromClause, Select, SelectBase, Update
 
 
 def _chosen(*, locked: bool) -> Select[Any]:
     """What is next: at most a queue's quota from each queue, by priority, due time and id.
 
-    Locked, the ids alone, and no more rows are locked than these; else queue and id.
+    Behind the marks, where there are any. Locked, the ids alone, and no more rows are locked than these; else queue
+    and id.
     """
     wanted = (
         func.unnest(array("queues", Text), array("quotas", Integer))
-        .table_valued(column("queue", Text), column("quota", Integer))
+        .table_valued(column("queue", Text), column("quota", Integer), with_ordinality="position")
         .render_derived(name="wanted")
     )
     level = priorities()
@@ -50,6 +54,7 @@ def _chosen(*, locked: bool) -> Select[Any]:
             job.c.priority == level.c.priority,
             job.c.kind == any_(array("kinds", Text)),
             job.c.run_at <= moment(),
+            tuple_(job.c.run_at, job.c.id) > _mark(wanted, level),
         )
         .order_by(job.c.run_at, job.c.id)
         .limit(wanted.c.quota)
@@ -68,11 +73,23 @@ def _chosen(*, locked: bool) -> Select[Any]:
     return select(*columns).select_from(wanted.join(taken, true()))
 
 
+def _mark(wanted: FromClause, level: FromClause) -> ColumnElement[Any]:
+    """The due time and id behind which a branch begins: one of so many for each queue, in the order of priorities.
+
+    A comparison of rows is one bound of the index, so that what lies before it is not read.
+    """
+    place = (wanted.c.position - number(1)) * number(PRIORITIES) + level.c.priority
+    return tuple_(
+        element("low_times", DateTime, place, missing="-infinity"),
+        element("low_ids", BigInteger, place, missing=str(SMALLEST_ID)),
+    )
+
+
 @cache
 def candidates() -> Select[Any]:
     """Queue and id of the due jobs that a claim would come to, in its order, without a lock.
 
-    Parameters: `queues` and `quotas` (parallel arrays), `kinds`.
+    Parameters: `queues` and `quotas` (parallel arrays), `kinds`, and the marks as of a claim.
     """
     schema_in_use()
     return _chosen(locked=False)
@@ -84,6 +101,10 @@ def claim() -> Update:
 
     Parameters: `queues` and `quotas` (parallel arrays), `kinds`, `token`, `lease`, `runner`. The answer has no order.
     A job whose `expires_at` is past is claimed as well and says so: the runner then aborts it under its token.
+
+    `low_times` and `low_ids` (parallel arrays) hold a mark for each priority of the first queue, then of the second
+    and so on: what is due earlier, or then with a lower or the same id, is not looked at. Without them, and where one
+    is None, a look begins with the first job.
     """
     schema_in_use()
     return _take(_chosen(locked=True))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     BigInteger,
     Uuid,
-    and_,
     any_,
     case,
     column,
     func,
     null,
     select,
+    true,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 #: The last so many failures are kept in `errors`.
 KEPT_ERRORS = 10
-#: Texts (error, reason) are cut to this many bytes, results replaced by a marker beyond theirs.
+#: Texts (error, reason, progress) are cut to this many bytes.
 MAX_TEXT_BYTES = 4096
-MAX_RESULT_BYTES = 64 * 1024
 
 _UTF8_LONGEST = 4
 _LARGEST_INTEGER = 2**31 - 1
@@ -50,26 +49,40 @@ def held(
 
     Parameters: `ids`, `tokens`, and for each of `given` an array of its name plus "s". `position` counts from 1 in
     these arrays. NO KEY UPDATE: an application's foreign key on a job holds KEY SHARE and stops nobody here.
+
+    Each row is one look-up by the primary key, whatever the planner believes: see the traps in `statements`.
     """
     columns: dict[str, type[TypeEngine[Any]]] = {"id": BigInteger, "token": Uuid, **given}
-    arrays = [array(f"{name}s", kind) for name, kind in given.items()]
-    batch = (
-        func.unnest(keys("ids", BigInteger), keys("tokens", Uuid), *arrays)
+    arrays = [keys("ids", BigInteger), keys("tokens", Uuid)]
+    arrays += [array(f"{name}s", kind) for name, kind in given.items()]
+    asked = (
+        func.unnest(*map(unmeasured, arrays))
         .table_valued(*(column(name, kind) for name, kind in columns.items()), with_ordinality="position")
-        .render_derived(name="batch")
+        .render_derived(name="asked")
     )
+    batch = select(asked).order_by(asked.c.id).subquery("batch")
     job = jobs.alias("job")
     guards = [job.c.id == batch.c.id, job.c.lease_token == batch.c.token]
     if guard is not None:
         guards.append(guard(job))
+    mine = (
+        select(job.c.id)
+        .where(*guards)
+        .with_for_update(key_share=True, skip_locked=True)
+        .correlate(batch)
+        .lateral("mine")
+    )
     return (
-        select(job.c.id, batch.c.position, *(batch.c[name] for name in given))
-        .select_from(job.join(batch, and_(*guards)))
-        .order_by(job.c.id)
-        .with_for_update(key_share=True, skip_locked=True, of=job)
+        select(mine.c.id, batch.c.position, *(batch.c[name] for name in given))
+        .select_from(batch.join(mine, true()))
         .cte("held")
         .prefix_with("MATERIALIZED")
     )
+
+
+def unmeasured(array: ColumnElement[Any]) -> ColumnElement[Any]:
+    """An array parameter whose length the planner does not see: it plans for ten, every time the same."""
+    return select(array).scalar_subquery()
 
 
 def named(*more: Callable[[FromClause], ColumnElement[Any]]) -> CTE:
@@ -176,6 +189,11 @@ def cut(text: ColumnElement[Any]) -> ColumnElement[Any]:
     )
 
 
+def now_in_utc() -> ColumnElement[Any]:
+    """The time as text in UTC, for JSON: as timestamptz it would be written in the time zone of the session."""
+    return func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
+
+
 def failure(error: ColumnElement[Any], verb: Verb) -> Values:
     """`last_error` and one more entry of `errors`, the oldest of KEPT_ERRORS dropped; no error leaves both alone.
 
@@ -190,11 +208,9 @@ def failure(error: ColumnElement[Any], verb: Verb) -> Values:
         ),
         else_=jobs.c.errors,
     )
-    # The time as text in UTC: as timestamptz it would be written in the time zone of the session.
-    at = func.to_char(func.timezone(word("UTC"), moment()), word(_ISO_UTC))
     entry = func.jsonb_build_object(
         *(word("attempt"), jobs.c.attempts - jobs.c.returned),
-        *(word("at"), at),
+        *(word("at"), now_in_utc()),
         *(word("verb"), word(verb)),
         *(word("error"), cut(error)),
         type_=JSONB,

@@ -1,4 +1,4 @@
-"""Renew: running stays running, the lease ends later; progress will travel with it."""
+"""Renew: running stays running, the lease ends later."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from sqlalchemy import BigInteger, Text, Uuid, any_, bindparam, case, cast, func
 from sqlalchemy.dialects.postgresql import INTERVAL, JSONB
 
 from sa_jobqueue.models import jobs, schema_in_use
+from sa_jobqueue.payloads import MAX_RESULT_BYTES, RESULT_TOO_LARGE
 from sa_jobqueue.sql import keys, moment, number, status, word
 from sa_jobqueue.statements.parts import (
-    MAX_RESULT_BYTES,
     cut,
     exhausted,
     failure,
@@ -46,7 +46,7 @@ def _settle(mine: CTE, values: Mapping[str, Any]) -> Update:
 def _bounded(result: ColumnElement[Any]) -> ColumnElement[Any]:
     size = func.octet_length(result)
     marker = func.jsonb_build_object(
-        word("dropped"), word("result too large"), word("bytes"), size, type_=JSONB
+        word("dropped"), word(RESULT_TOO_LARGE), word("bytes"), size, type_=JSONB
     )
     return case((size > number(MAX_RESULT_BYTES), marker), else_=cast(result, JSONB))
 

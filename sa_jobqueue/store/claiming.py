@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.queries.held import of_token
+from sa_jobqueue.records import PRIORITIES
 from sa_jobqueue.statements.claim import candidates, claim, claim_listed
 from sa_jobqueue.statements.settle import release_claim, release_listed
 from sa_jobqueue.states import Verb
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
+    from sa_jobqueue.records import Marks
     from sa_jobqueue.store.connection import StoreConnection
     from sa_jobqueue.store.refusals import Refusals
 
@@ -29,15 +31,18 @@ def claim_rows(
     kinds: Sequence[str],
     terms: Mapping[str, Any],
     refusals: Refusals,
-) -> Sequence[Any]:
-    """The rows of what was taken from each queue, at most its quota; `terms` are token, lease and runner.
+    behind: Mapping[str, Marks],
+) -> tuple[Sequence[Any], bool]:
+    """The rows of what was taken from each queue, at most its quota and behind its marks; `through` as of a ClaimAnswer.
+
+    `terms` are token, lease and runner.
 
     An error that leaves it open what was taken passes through. One that the server answered does so only when nothing
     was taken and no row is to blame for it; rows that are to blame are reported, and left alone for a while.
     """
-    asked = {"queues": list(quotas), "kinds": list(kinds)}
+    asked = {"queues": list(quotas), "kinds": list(kinds), **_marks(quotas, behind)}
     try:
-        return connection.rows(claim(), {**asked, "quotas": list(quotas.values()), **terms})
+        return connection.rows(claim(), {**asked, "quotas": list(quotas.values()), **terms}), True
     except Exception as error:
         if not because_of_a_row(error):
             raise
@@ -50,7 +55,7 @@ def claim_rows(
         refusals.tell(Verb.CLAIM, lasting)
         refusals.pause(lasting)
         if taken:
-            return taken
+            return taken, False
         # Nothing at all: either it came at a bad time, or so many rows can't each be to blame.
         if (
             passes_by_itself(error)
@@ -60,7 +65,18 @@ def claim_rows(
             raise
         # No row can be to blame for what this says: a right or a column is missing.
         connection.rows(claim_listed(), {"ids": [], **terms})
-        return ()
+        return (), False
+
+
+def _marks(quotas: Mapping[str, int], behind: Mapping[str, Marks]) -> dict[str, Any]:
+    """As parameters of the statement, which knows queues by their places alone; without a mark it needs none."""
+    if not behind:
+        return {}
+    marks = [mark for queue in quotas for mark in behind.get(queue, (None,) * PRIORITIES)]
+    return {
+        "low_times": [mark and mark.run_at for mark in marks],
+        "low_ids": [mark and mark.id for mark in marks],
+    }
 
 
 def _claim_around(

@@ -12,7 +12,7 @@ import socket
 import time
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import capabilities
@@ -29,6 +29,13 @@ _Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sel
 PATIENCE = 0.8
 
 
+class Heard(NamedTuple):
+    """Something that was notified."""
+
+    channel: str
+    payload: str
+
+
 class BoundedConnection(psycopg.Connection[Any]):
     """A connection that is closed when the server has not answered by the deadline; then OperationalError is raised.
 
@@ -39,6 +46,14 @@ class BoundedConnection(psycopg.Connection[Any]):
     """
 
     deadline: float | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._heard: list[Heard] = []
+
+    def attend(self) -> None:
+        """From here on `hear` tells what is notified."""
+        self.add_notify_handler(lambda told: self._heard.append(Heard(told.channel, told.payload)))
 
     def wait(self, gen: Generator[Any, Any, AnswerT], *args: Any, **options: Any) -> AnswerT:
         """Where the driver waits for its socket: the generator says for what, and is told what came.
@@ -74,6 +89,22 @@ class BoundedConnection(psycopg.Connection[Any]):
             if asked and not self.closed:
                 raise self._given_up() from error
             raise
+
+    def hear(self, interruption: socket.socket, seconds: float) -> list[Heard]:
+        """What the server notifies within this time, at once when something comes; nothing once `interruption` is readable.
+
+        What came along with the answer of a statement counts. Raises OperationalError when the connection is lost.
+        """
+        with _Selector() as selector:
+            for waited_for in (self.pgconn.socket, interruption.fileno()):
+                selector.register(waited_for, selectors.EVENT_READ)
+            ready = selector.select(0 if self._heard else max(seconds, 0))
+        if any(key.fd == self.pgconn.socket for key, _ in ready):
+            self.pgconn.consume_input()
+            while (told := self.pgconn.notifies()) is not None:
+                self._heard.append(Heard(told.relname.decode(), told.extra.decode()))
+        heard, self._heard = self._heard, []
+        return heard
 
     def _ask_to_cancel(self, seconds: float) -> None:
         if capabilities.has_cancel_safe():

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.queries import listing, stats
 from sa_jobqueue.queries.detail import detail
+from sa_jobqueue.queries.ending import ending as of_ending
 from sa_jobqueue.records import LARGEST_ID, SMALLEST_ID
 from sa_jobqueue.states import TERMINAL, JobStatus
 from sa_jobqueue.store import bounds
-from sa_jobqueue.views import JobDetails, JobError, JobPage, JobSummary, QueueStats, Stats
+from sa_jobqueue.views import (
+    FinishedJob,
+    JobDetails,
+    JobError,
+    JobPage,
+    JobProgress,
+    JobSummary,
+    QueueStats,
+    Stats,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,6 +42,7 @@ COUNTED = 100_000
 
 _SUMMARY = tuple(field.name for field in fields(JobSummary))
 _DETAILS = tuple(field.name for field in fields(JobDetails))
+_ENDING = tuple(field.name for field in fields(FinishedJob))
 
 
 def page(connection: Connection, wanted: JobFilter, *, limit: int, before: int | None = None) -> JobPage:
@@ -67,6 +79,18 @@ def details(connection: Connection, job_id: int) -> JobDetails | None:
     values = _values(row, _DETAILS)
     values["errors"] = _errors(row.errors)
     return JobDetails(**values)
+
+
+def ending(connection: Connection, job_id: int) -> FinishedJob | JobStatus | None:
+    """How one job ended; its status while it has not, None when there is no such job."""
+    row = connection.execute(of_ending(), {"id": job_id}).one_or_none() if _possible(job_id) else None
+    if row is None:
+        return None
+    if row.finished_at is None:
+        return JobStatus(row.status)
+    values: dict[str, Any] = {name: getattr(row, name) for name in _ENDING}
+    values["status"] = JobStatus(row.status)
+    return FinishedJob(**values)
 
 
 def read_stats(connection: Connection, *, most: int | None = COUNTED) -> Stats:
@@ -136,6 +160,7 @@ def _summaries(rows: Sequence[Row[Any]]) -> tuple[JobSummary, ...]:
 def _values(row: Row[Any], names: Iterable[str]) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(row, name) for name in names}
     values["status"] = JobStatus(row.status)
+    values["progress"] = None if row.progress is None else _progress(row.progress)
     return values
 
 
@@ -155,3 +180,16 @@ def _error(entry: Any) -> JobError:
         verb if isinstance(verb, str) else None,
         entry["error"],
     )
+
+
+def _progress(stored: Any) -> JobProgress:
+    """A handler's report as the library writes it; what other SQL put there is shown as it is."""
+    try:
+        fraction, text, attempt, at = (stored[name] for name in ("fraction", "text", "attempt", "at"))
+        when = datetime.fromisoformat(at)
+        if when.tzinfo is not None and (fraction is None or 0 <= fraction <= 1):
+            share = None if fraction is None else float(fraction)
+            return JobProgress(share, None if text is None else str(text), int(attempt), when)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        pass
+    return JobProgress(text=json.dumps(stored, default=str))

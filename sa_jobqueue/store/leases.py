@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from sa_jobqueue.queries import expired, schema, unknown, unserved
-from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
-from sa_jobqueue.statements import postpone, renew, rescue
+from sa_jobqueue.queries import expired, schema, session, unknown, unserved
+from sa_jobqueue.records import ClaimAnswer, ClaimedJob, ExpiredLease, Landing, Renewed, Rescued, Waiting
+from sa_jobqueue.statements import idle, postpone, renew, rescue
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.claiming import claim_rows, release_rows
@@ -20,6 +20,7 @@ from sa_jobqueue.store.pieces import write_in_pieces
 from sa_jobqueue.store.pruning import PATIENCE, prune_batch
 from sa_jobqueue.store.reconcile import STATUSES, misses
 from sa_jobqueue.store.refusals import Refusals, unheard
+from sa_jobqueue.store.reporting import report_all
 from sa_jobqueue.store.schema import require
 from sa_jobqueue.store.settling import settle_all
 from sa_jobqueue.store.trouble import passes_by_itself
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, Executable
 
-    from sa_jobqueue.records import Pruned, PrunePosition, Settled, Settlement
+    from sa_jobqueue.records import Marks, Progress, Pruned, PrunePosition, Settled, Settlement
     from sa_jobqueue.states import JobStatus
     from sa_jobqueue.store.connection import StoreConnection
     from sa_jobqueue.store.refusals import Report
@@ -71,11 +72,23 @@ class Store:
         nobody claim are passed over, up to a hundred at the head of each queue, and reported; its error is raised
         where nothing else is there and no single row can be blamed.
         """
+        return self.claim_behind({}, token=token, quotas=quotas, kinds=kinds, lease=lease).jobs
+
+    def claim_behind(
+        self,
+        marks: Mapping[str, Marks],
+        *,
+        token: UUID,
+        quotas: Mapping[str, int],
+        kinds: Sequence[str],
+        lease: timedelta,
+    ) -> ClaimAnswer:
+        """The same, but from these queues only jobs that come after the marks; and whether that was all."""
         wanted = {queue: quota for queue, quota in quotas.items() if quota > 0}
         if not wanted or not kinds:
-            return []
+            return ClaimAnswer([], through=False)
         terms = {"token": token, "lease": lease, "runner": self._name}
-        rows = claim_rows(self._connection, wanted, kinds, terms, self._refusals)
+        rows, through = claim_rows(self._connection, wanted, kinds, terms, self._refusals, marks)
         claimed = [ClaimedJob(row[0], token, *row[1:]) for row in rows]
         ranks = {queue: rank for rank, queue in enumerate(wanted)}
 
@@ -83,7 +96,12 @@ class Store:
             return ranks[job.queue], job.priority, job.run_at, job.id
 
         claimed.sort(key=order)
-        return claimed
+        return ClaimAnswer(claimed, through)
+
+    def now(self) -> datetime:
+        """The server's time."""
+        time: datetime = self._connection.rows(session.clock())[0][0]
+        return time
 
     def release_claim(self, *, token: UUID) -> int:
         """Give back what a claim with a lost answer took, and tell how many jobs; 0 when it took none or never landed.
@@ -123,11 +141,20 @@ class Store:
             for place, (job_id, token) in enumerate(held)
         ]
 
+    def report(self, reports: Sequence[tuple[tuple[int, UUID], Progress]]) -> list[Renewed]:
+        """Write the progress of held jobs in one statement, answers in the order given, with the request to cancel.
+
+        Landings as of `renew`; no lease is renewed. A text is cut to 4 KiB; one that the database can't store gives way to
+        a note, and a row that it lets nobody write even so is left out of the answers.
+        """
+        return report_all(self._connection, reports)
+
     def settle(self, settlements: Sequence[Settlement], *, again: bool = False) -> list[Settled]:
         """Write outcomes, one statement per verb, answers in the order given.
 
         `again` says that these were sent before and the answer was lost: a write of the same token that has landed
-        since then counts as this one, if it was a completion for a completion or another verb for another verb.
+        since then counts as this one, if it was a completion for a completion or another verb for another verb. Where a
+        completion landed instead of another verb, sent by the handler itself, the answer is `completed`.
         A settlement that the database refuses (a text that it can't store, somebody's trigger) does not hold back its
         neighbours: it is written in a reduced form, or else told busy, and says why in `fault`.
         """
@@ -224,6 +251,19 @@ class Store:
         """Jobs of these kinds among the first `limit` due ones of each queue but these: queue to kind to how many."""
         parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
         return self._counts(unserved.unserved(), parameters)
+
+    def wait_for_jobs(self, *, queues: Sequence[str], kinds: Sequence[str], wait: timedelta) -> Waiting:
+        """Say that this runner waits for jobs of these kinds: for at least half of `wait`, at most `wait`, new ones are notified.
+
+        The answer tells how soon the next of them is due that is in the table already. Whoever waits looks once more
+        after this call: what was inserted before and committed since has notified nobody.
+        """
+        parameters = {"runner": self._name, "wait": wait, "queues": list(queues), "kinds": list(kinds)}
+        return Waiting(*self._connection.rows(idle.wait_for_jobs(), parameters)[0])
+
+    def stop_waiting(self) -> None:
+        """Say that this runner doesn't wait any more, so that whoever adds jobs need not notify it."""
+        self._connection.rows(idle.stop_waiting(), {"runner": self._name})
 
     def _counts(self, query: Executable, parameters: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}

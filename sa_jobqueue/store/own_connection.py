@@ -6,7 +6,7 @@ the statement. Nothing here knows jobs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy.exc import DBAPIError
 
@@ -16,7 +16,9 @@ from sa_jobqueue.queries.session import backend_pid
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import Connection, Engine, Executable
+    from sqlalchemy import Connection, CursorResult, Engine, Executable
+
+    from sa_jobqueue.store.driver import BoundedConnection
 
 _READ_COMMITTED = "READ COMMITTED"
 #: The driver's setting for prepared statements, and its name in a URL, which then has the last word.
@@ -32,19 +34,25 @@ class OwnConnection:
         self._autocommit = True
 
     def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        """Run one statement, durable on return, and give all its rows.
+        """Run one statement, durable on return, and give all its rows, none where it is a command.
 
         Errors of the driver pass through, in the server's own first words: its details may quote a whole row.
         """
         connection = self._connection or self._open()
         try:
             if self._autocommit:
-                return connection.execute(statement, parameters).all()
+                return _all(connection.execute(statement, parameters))
             with connection.begin():
-                return connection.execute(statement, parameters).all()
+                return _all(connection.execute(statement, parameters))
         except DBAPIError as error:
             hide_values(error)
             raise
+
+    @property
+    def driver(self) -> BoundedConnection:
+        """The driver's own connection, for what no statement answers."""
+        connection: Any = (self._connection or self._open()).connection.driver_connection
+        return cast("BoundedConnection", connection)
 
     def _open(self) -> Connection:
         connection = self._engine.connect()
@@ -75,6 +83,10 @@ class OwnConnection:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _all(result: CursorResult[Any]) -> Sequence[Any]:
+    return result.all() if result.returns_rows else ()
 
 
 def _judge_prepared_statements(connection: Connection) -> None:

@@ -14,6 +14,7 @@ from sa_jobqueue.store.trouble import fault_of, passes_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from uuid import UUID
 
     from sa_jobqueue.records import Settlement
     from sa_jobqueue.store.connection import StoreConnection
@@ -61,8 +62,8 @@ def _settle(
     landed.update((places[at], status) for at, status in reduced.landed.items())
     faults.update((places[at], fault_of(error)) for at, error in reduced.refused.items())
     # Read apart from the writes: were this refused with a piece, what the piece has written would be sent again.
-    missed = [(one.id, one.token) for place, one in enumerate(batch) if place not in landed]
-    missing = misses(connection, missed, verb=verb, again=again) if missed else {}
+    missed = [one for place, one in enumerate(batch) if place not in landed]
+    missing = _misses(connection, missed, verb, again=again) if missed else {}
     return [
         Settled(one.id, one.token, Landing.LANDED, STATUSES[landed[place]], faults.get(place))
         if place in landed
@@ -70,6 +71,13 @@ def _settle(
         else missing[one.id, one.token]._replace(fault=faults.get(place))
         for place, one in enumerate(batch)
     ]
+
+
+def _misses(
+    connection: StoreConnection, missed: Sequence[Settlement], verb: Verb, *, again: bool
+) -> dict[tuple[int, UUID], Settled]:
+    xids = {(one.id, one.token): one.xid for one in missed if again and one.xid is not None}
+    return misses(connection, [(one.id, one.token) for one in missed], verb=verb, again=again, xids=xids)
 
 
 def _write(connection: StoreConnection, verb: Verb, batch: Sequence[Settlement]) -> Iterable[tuple[int, str]]:

@@ -46,6 +46,9 @@ it:
         assert drain(session, jobs) == Drained(done=1)
         assert order.receipt == "receipt for ada@example.org"
 
+A handler that says `with ctx.complete() as session:` gets its session from the drain, on the same connection; under
+`perform()` it is the test's own: `perform(send_receipt.call(order_id=7), session=session)`.
+
 With `create_savepoint` a commit or rollback of the application's ends a savepoint, and only the fixture ends the
 transaction. Async tests have the same with `async_sessionmaker` and async handlers; the engine is one per test, as is
 the event loop:

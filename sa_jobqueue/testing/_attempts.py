@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy.util import await_only
 from sqlalchemy.util.concurrency import in_greenlet
 
+from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.errors import PayloadError
-from sa_jobqueue.outcomes import Settle
-from sa_jobqueue.runner.verdict import unfinished, verdict
+from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
+from sa_jobqueue.records import Settlement
+from sa_jobqueue.runner.verdict import mistake_in, verdict
 from sa_jobqueue.states import CANCELLED_REASON, EXHAUSTED_REASON, JobStatus, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from datetime import timedelta
     from types import TracebackType
 
+    from sa_jobqueue.completion.owner import Completion
     from sa_jobqueue.context import JobContext
     from sa_jobqueue.handlers import Handler
-    from sa_jobqueue.records import ClaimedJob, Settlement
+    from sa_jobqueue.records import ClaimedJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +52,16 @@ class Performed:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What a handler said, and the settlement that a runner would write."""
+    """What a handler said, and the settlement that a runner would write.
+
+    `completed`: its own completion has done that already, and whatever it says otherwise counts for nothing.
+    """
 
     settlement: Settlement
     returned: object
     raised: BaseException | None
     fault: str | None
+    completed: bool = False
 
     @property
     def error(self) -> BaseException | None:
@@ -121,14 +128,19 @@ class EventLoop:
 
 
 def attempt(
-    job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext, loop: EventLoop
+    job: ClaimedJob,
+    handler: Handler[..., ..., Any],
+    context: JobContext,
+    loop: EventLoop,
+    look_back: Callable[[], Completion | None],
 ) -> Attempted:
-    """Call the handler and judge what it said.
+    """Call the handler and judge what it said, and its completion, which `look_back` tells.
 
     A failure is an Exception or SystemExit. KeyboardInterrupt, a cancelled task and what pytest raises to end a test
     pass through.
     """
-    returned, raised = None, None
+    returned: Any = None
+    raised: BaseException | None = None
     try:
         if isinstance(job.payload, PayloadError):
             raise job.payload
@@ -137,8 +149,16 @@ def attempt(
             returned = loop.finish(returned)
     except (Exception, SystemExit) as error:
         raised = error
+    completion = look_back()
+    if completion is not None and completion.fate is Fate.LANDED:
+        done = Settlement(job.id, job.token, Verb.COMPLETE)
+        return Attempted(done, returned, raised, None, completed=True)
+    if raised is None and completion is not None and not isinstance(returned, Retry | Snooze | Discard):
+        raised = completion.error or RuntimeError(
+            "the handler has ended, and the transaction of its completion has not been committed"
+        )
     if raised is None:
-        raised = unfinished(returned)
+        raised = mistake_in(returned, handler)
     settlement, fault, _ = verdict(
         job, handler, returned=returned, raised=raised, cancel_requested=context.cancel_requested
     )

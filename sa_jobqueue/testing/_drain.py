@@ -74,6 +74,10 @@ def drain(
     uncommitted rows only in sessions that are bound to the same connection. From async code a sync handler runs where
     the loop does: it may use a sync session on the connection, and can't start a loop of its own.
 
+    `ctx.complete()` gives a session on that connection, and takes sessions of the application's that are bound to it: the
+    block sees what is uncommitted, and completes the job when its savepoint is released, by the runner's own fence. A
+    rollback after that, within the handler's run, takes the completion back.
+
     A handler that raises fails the test: its job is settled as a runner would (a retry, or dead), then the error goes
     on to the caller. With `raise_errors=False` it is counted, and kept in `runs`.
 

@@ -14,10 +14,12 @@ from sqlalchemy import inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from sa_jobqueue.completion import Completions
 from sa_jobqueue.context import context_of
 from sa_jobqueue.durations import format_duration
+from sa_jobqueue.errors import LeaseLostError
 from sa_jobqueue.queries.due import due_queues
-from sa_jobqueue.records import Landing, Settlement
+from sa_jobqueue.records import Landing, Settled, Settlement
 from sa_jobqueue.statements.bring_forward import bring_forward
 from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
@@ -25,12 +27,15 @@ from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.sessions import connection_of
 from sa_jobqueue.store.trouble import sqlstate_of
 from sa_jobqueue.testing._attempts import Attempted, EventLoop, Performed, attempt
+from sa_jobqueue.testing._completing import Holder, SameConnection
 from sa_jobqueue.testing._drained import Drained, DrainError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from sa_jobqueue.records import ClaimedJob, Settled
+    from sa_jobqueue.completion.owner import Completion
+    from sa_jobqueue.handlers import Handler
+    from sa_jobqueue.records import ClaimedJob, Progress
     from sa_jobqueue.registry import Registry
 
 #: Nobody renews it, and a debugger may stop the handler for long.
@@ -132,29 +137,46 @@ class Draining:
             raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
         if job.expired:
             settlement = Settlement(job.id, job.token, Verb.ABORT, reason=EXPIRED_REASON)
-            attempted = Attempted(settlement, None, None, None)
+            attempted, progress = Attempted(settlement, None, None, None), None
         else:
             try:
                 self._loop.check(handler)
             except RuntimeError:
                 self._store().settle([Settlement(job.id, job.token, Verb.RELEASE)])
                 raise
-            attempted = attempt(job, handler, context_of(job, runner_id=_NAME), self._loop)
-        settled = self._settle(job, attempted)
+            attempted, progress = self._attempt(job, handler)
+        settled = self._settle(job, attempted, progress)
         if settled.status is None:
             raise self._lost(job, settled) from attempted.error
         performed = attempted.performed(job, settled.status, fault=settled.fault)
         self._runs.append(performed)
         if attempted.error is not None:
             attempted.error.add_note(_note(job, performed))
+            if isinstance(attempted.error, LeaseLostError):
+                # Nobody takes a job away from a drain: the session of a completion doesn't see it.
+                attempted.error.add_note(f"{_named(job)} is in the test's own transaction: {_RECIPE}")
         return attempted.error
 
-    def _settle(self, job: ClaimedJob, attempted: Attempted) -> Settled:
+    def _attempt(self, job: ClaimedJob, handler: Handler[..., ..., Any]) -> tuple[Attempted, Progress | None]:
+        holder = Holder()
+        completions = Completions(holder, SameConnection(connection_of(self._target)), lease=_LEASE)
+        holder.context = context = context_of(job, runner_id=_NAME, completer=completions.of(job))
+
+        def look_back() -> Completion | None:
+            return holder.look_back(connection_of(self._target))
+
+        return attempt(job, handler, context, self._loop, look_back), context.latest_progress
+
+    def _settle(self, job: ClaimedJob, attempted: Attempted, progress: Progress | None) -> Settled:
         settlement = attempted.settlement
+        if attempted.completed:
+            return Settled(job.id, job.token, Landing.LANDED, JobStatus.DONE)
         if settlement.delay is not None:
             # From the time that the drain pretends, or a job that is ahead of another one would stay so for ever.
             settlement = settlement._replace(delay=settlement.delay + self._ahead)
         try:
+            if progress is not None:
+                self._store().report([((job.id, job.token), progress)])
             (settled,) = self._store().settle([settlement])
         except DBAPIError as error:
             if sqlstate_of(error) != _ABORTED:

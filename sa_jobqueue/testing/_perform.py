@@ -18,8 +18,12 @@ from sa_jobqueue.records import ClaimedJob, HandlerCall
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.states import JobStatus, Verb
 from sa_jobqueue.testing._attempts import EventLoop, Performed, attempt
+from sa_jobqueue.testing._completing import Holder, Unfenced
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
+
     from sa_jobqueue.context import JobContext
 
     AnyHandler = Handler[..., ..., Any]
@@ -33,6 +37,7 @@ class RunOptions(TypedDict, total=False):
     """What a test may choose of a run: what the context says of the job, and whether a failure is raised.
 
     `max_attempts` and `queue` are the handler's own unless they are given; `attempt` is 1, `id` 1, `run_at` now.
+    `session` is what `ctx.complete()` gives.
     """
 
     attempt: int
@@ -44,6 +49,7 @@ class RunOptions(TypedDict, total=False):
     lost: bool
     cancel_requested: bool
     raise_errors: bool
+    session: Session | scoped_session[Any] | AsyncSession | async_scoped_session[Any]
 
 
 @overload
@@ -67,6 +73,10 @@ def perform(
     test needs otherwise it passes: `attempt`, `max_attempts`, `queue`, `id`, `idempotency_key`, `run_at`, or the flags
     `lost` and `cancel_requested`.
 
+    `ctx.complete()` needs the test's own session, `perform(..., session=session)`, or a sessionmaker of the handler's: the
+    block gives the first, within a savepoint that a failure rolls back, or what the second makes, and commits that. There
+    is no job in the database, so nothing is fenced, and the test says how a lost job fares with `lost=True`.
+
     What the handler raises comes out, for most tests expect none; with `raise_errors=False` it is judged by the retry
     policy and told in the record, as an outcome (`Retry`, `Snooze`, `Discard`, returned or raised by `Settle`) always
     is. Whether a payload fits its handler counts as well: PayloadError.
@@ -76,10 +86,11 @@ def perform(
     that the registry doesn't know.
     """
     raise_errors = options.pop("raise_errors", True)
-    job, handler, context = _prepared(what, kind, payload, options)
+    session = options.pop("session", None)
+    job, handler, context, holder = _prepared(what, kind, payload, options, session)
     with EventLoop(_ADVICE) as loop:
         loop.check(handler)
-        attempted = attempt(job, handler, context, loop)
+        attempted = attempt(job, handler, context, loop, lambda: holder.completion)
     if attempted.error is not None and raise_errors:
         raise attempted.error
     verb = attempted.settlement.verb
@@ -104,8 +115,8 @@ async def perform_async(
 
 
 def _prepared(
-    what: Any, kind: Any, payload: Any, options: RunOptions
-) -> tuple[ClaimedJob, AnyHandler, JobContext]:
+    what: Any, kind: Any, payload: Any, options: RunOptions, session: Any
+) -> tuple[ClaimedJob, AnyHandler, JobContext, Holder]:
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         raise TypeError(f"perform(): no such option: {', '.join(sorted(unknown))}")
     handler, call = _called(what, kind, payload)
@@ -139,12 +150,14 @@ def _prepared(
         idempotency_key=new_job.idempotency_key,
         expired=False,
     )
-    context = context_of(job, runner_id=_NAME)
+    holder = Holder()
+    context = context_of(job, runner_id=_NAME, completer=Unfenced(holder, job, session))
+    holder.context = context
     if options.get("lost"):
         context.mark_lost()
     if options.get("cancel_requested"):
         context.mark_cancel_requested()
-    return job, handler, context
+    return job, handler, context, holder
 
 
 def _called(what: Any, kind: Any, payload: Any) -> tuple[AnyHandler, HandlerCall]:

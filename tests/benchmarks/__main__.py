@@ -6,16 +6,29 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sa_jobqueue.testing import PostgresServer
-from tests.benchmarks import async_handlers, claim, drain, enqueue, idle, latency
+from tests.benchmarks import (
+    async_handlers,
+    claim,
+    completions,
+    drain,
+    enqueue,
+    idle,
+    latency,
+    pinned,
+    wake_up,
+)
 from tests.benchmarks.measure import durable_server
 
 BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
     "asyncio": async_handlers.run,
     "claim": claim.run,
+    "completions": completions.run,
     "drain": drain.run,
     "enqueue": enqueue.run,
     "idle": idle.run,
     "latency": latency.run,
+    "pinned": pinned.run,
+    "wake_up": wake_up.run,
 }
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Engine, select
 
 from sa_jobqueue.cli import cli
 from sa_jobqueue.models import jobs
+from tests.support.forked import Forked, start_python
 
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., Result]
@@ -47,16 +48,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def process(*arguments: str, url: str, **settings: Any) -> subprocess.Popen[str]:
-    """The real command, in a process of its own."""
+    """The real command, in a process of its own; settings of its start take a real start."""
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "DATABASE_URL": url}
-    return subprocess.Popen(
-        [sys.executable, "-m", "sa_jobqueue", *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **settings,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    start = start_python if settings else Forked
+    return start(["sa_jobqueue", *arguments], env=environment, cwd=Path.cwd(), **streams, **settings)
 
 
 def objects(result: Result) -> list[dict[str, Any]]:

@@ -82,7 +82,15 @@ def test_json(command: Command, engine: Engine) -> None:
     assert result.stdout.isascii()
     assert {*job} == {
         *("id", "kind", "queue", "status", "priority", "run_at", "attempts", "returned", "max_attempts"),
-        *("leased_by", "lease_until", "cancel_requested_at", "idempotency_key", "reason", "error"),
+        *(
+            "leased_by",
+            "lease_until",
+            "cancel_requested_at",
+            "idempotency_key",
+            "reason",
+            "error",
+            "progress",
+        ),
         *("created_at", "updated_at", "finished_at"),
     }
     assert (job["kind"], job["status"], job["error"]) == ("käse", "ready", "boom")

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, func, text
 
 from tests.cli.conftest import Command, objects
-from tests.support.jobs import add_job, add_running, keyed
+from tests.support.jobs import add_job, add_running, change, keyed
 
 HOUR = timedelta(hours=1)
 
@@ -135,3 +135,19 @@ def test_a_payload_that_python_cannot_read(command: Command, engine: Engine) -> 
     assert (
         "the stored payload can't be read" in objects(command("jobs", "show", job_id, "--json"))[0]["payload"]
     )
+
+
+def test_progress(command: Command, engine: Engine) -> None:
+    """How far the handler was when it last said so, in words; the list shows it while this attempt runs."""
+    said = {"fraction": 0.996, "text": "page 12\nof 12", "attempt": 1, "at": "2026-01-01T00:00:00.000000Z"}
+    job_id = add_running(engine, uuid4(), progress=said)
+    shown = command("jobs", "show", job_id).stdout
+    (line,) = (line for line in shown.splitlines() if line.strip().startswith("progress"))
+    assert line.split(maxsplit=1)[1].startswith("99%, page 12")
+    assert "(attempt 1, " in line
+    assert line.endswith(" ago)")
+    assert "99%, page 12" in command("jobs", "list").stdout
+    assert "of 12" not in command("jobs", "list").stdout
+    change(engine, job_id, attempts=2)
+    assert "99%" not in command("jobs", "list").stdout
+    assert objects(command("jobs", "show", job_id, "--json"))[0]["progress"] == said

@@ -21,6 +21,7 @@ from examples.documents.demo.terminal import Terminal
 from examples.documents.demo.trouble import DemoError
 from examples.documents.models import Base
 from examples.documents.options import as_arguments, parser
+from tests.support import forked
 from tests.support.databases import fail_on_connections
 from tests.support.waiting import wait_until
 
@@ -76,6 +77,7 @@ def number(engine: Engine, sql: str) -> int:
     return int(found)
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_the_whole_story_on_a_given_database(target: Engine) -> None:
     """Every document of this Python ends as one embedding, although a runner is killed, and what is printed is so."""
@@ -127,6 +129,7 @@ def test_the_story_with_a_folder(target: Engine, notes: Path) -> None:
     assert re.search(r"cosine and title of the nearest\n +0\.\d+  kraken \(deep/kraken\.md\)\n", done.stdout)
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing_behind(target: Engine, notes: Path, number: signal.Signals) -> None:
@@ -159,6 +162,7 @@ def test_a_signal_leaves_nothing_behind(target: Engine, notes: Path, number: sig
         os.killpg(process.pid, 0)
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_even_a_kill_leaves_nothing_behind(target: Engine, notes: Path, tmp_path: Path) -> None:
     """`kill -9` asks nobody: the runner would go on for ever; its connections would fail the fixture."""
@@ -180,6 +184,7 @@ def test_even_a_kill_leaves_nothing_behind(target: Engine, notes: Path, tmp_path
     fail_on_connections(target.url.render_as_string(hide_password=False))
 
 
+@pytest.mark.once
 def test_what_is_left_is_taken_away(tmp_path: Path) -> None:
     """Runners that still run are killed and the folder goes; one that ended before is not looked for."""
     folder = tmp_path / "documents-x"
@@ -194,6 +199,7 @@ def test_what_is_left_is_taken_away(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_a_private_server_is_gone_afterwards(short_folder: Path) -> None:
     """Without a URL the demo starts a server of its own, and removes it when a step fails as well."""
@@ -216,6 +222,7 @@ def test_a_database_with_tables_is_refused(target: Engine) -> None:
     assert rows(target, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'") == [("precious",)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -271,8 +278,8 @@ def test_the_history_is_what_the_models_say(target: Engine) -> None:
     variables = {"DOCUMENTS_DATABASE_URL": target.url.render_as_string(hide_password=False)}
 
     def alembic(*words: str) -> str:
-        line = [sys.executable, "-m", "alembic", "-c", "examples/documents/alembic.ini", *words]
-        done = subprocess.run(line, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True)
+        line = ["alembic", "-c", "examples/documents/alembic.ini", *words]
+        done = forked.run(line, cwd=ROOT, env={**os.environ, **variables}, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -27,10 +27,11 @@ from sa_jobqueue import Enqueued, Job, JobContext, Registry, enqueue, never
 from sa_jobqueue.admin import redrive
 from sa_jobqueue.cli import cli
 from sa_jobqueue.database import normalise_url
-from sa_jobqueue.migrations import migrate_jobqueue
+from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.runner import Runner, RunnerSettings
 from sa_jobqueue.states import diagram
 from tests.support.databases import new_name
+from tests.support.runners import running
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -47,6 +48,25 @@ def _commands() -> list[tuple[str, str]]:
     """The commands of the first ten minutes, each with the output that is shown."""
     (console,) = _marked("run")
     return re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", console["code"], re.M)
+
+
+def test_the_session_that_holds_vacuum_back_is_found(engine: Engine) -> None:
+    """The one query names it first, prepared transactions too."""
+    (block,) = _marked("horizon")
+    with engine.connect() as somebody, engine.connect() as other:
+        somebody.execution_options(isolation_level="REPEATABLE READ")
+        pid = somebody.execute(
+            text("SELECT pg_backend_pid() FROM jobqueue_jobs RIGHT JOIN (VALUES (1)) AS one ON true")
+        ).scalar()
+        prepared = other.begin_twophase(f"horizon {pid}")
+        other.execute(text("INSERT INTO jobqueue_jobs (kind) VALUES ('test')"))
+        prepared.prepare()
+        with engine.connect() as operator:
+            holders = {row.holder: row for row in operator.execute(text(block["code"]))}
+        prepared.rollback()
+    assert next(iter(holders)) == f"session {pid}"
+    assert holders[f"session {pid}"].query.startswith("SELECT pg_backend_pid()")
+    assert f"prepared transaction horizon {pid}" in holders
 
 
 def test_the_quickstart_works_as_written(tmp_path: Path, empty_database_url: str) -> None:
@@ -122,7 +142,7 @@ def test_autogenerate_proposes_the_table_until_the_line_has_run(empty_database_u
         upgrade = render_python_code(proposal.upgrade_ops)
         assert "create_table('jobqueue_jobs'" in upgrade
         assert "autovacuum" not in upgrade
-        migrate_jobqueue(Operations(context), 0, 1)
+        migrate_jobqueue(Operations(context), 0, LATEST)
         assert compare_metadata(MigrationContext.configure(connection), sa_jobqueue.metadata) == []
     engine.dispose()
 
@@ -155,7 +175,7 @@ def test_the_snippets_run(engine: Engine) -> None:
     @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
     def embed(document_id: int) -> None: ...
 
-    assert len(_snippets()) == 4
+    assert len(_snippets()) == 5
     with Session(engine) as session:
         document = Document(id=1)
         session.add(document)
@@ -173,14 +193,17 @@ def test_the_snippets_run(engine: Engine) -> None:
             "timedelta": timedelta,
         }
         for snippet in _snippets():
-            exec(compile(snippet, "README.md", "exec", dont_inherit=True), names)
+            fewer = snippet.replace("100_000", "5_001")  # still more than one statement takes
+            exec(compile(fewer, "README.md", "exec", dont_inherit=True), names)
         session.commit()
         assert document.job_id is not None
-    assert _jobs(engine) == [("default", 5, 100_002), ("ai", 8, 2)]
+    assert _jobs(engine) == [("default", 5, 5_003), ("ai", 8, 2)]
     names["index"](None, document_id=1)
-    assert _jobs(engine) == [("default", 5, 100_002), ("ai", 8, 3)]
+    assert _jobs(engine) == [("default", 5, 5_003), ("ai", 8, 3)]
     with Session(engine) as session:
         assert session.get_one(Document, 1).indexed
+    with running(names["jobs"], engine.url, queues={"web": 1}):
+        assert names["pages_of"](document_id=1) == 12
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
 
 

@@ -12,8 +12,10 @@ import pytest
 from sa_jobqueue.migrations import LATEST
 from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.server import connect
+from tests.support import forked
 from tests.support.catalogue import everything, job_table
 from tests.support.databases import fresh_database
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 CREATE_ALL = """
@@ -26,36 +28,39 @@ Job.metadata.create_all(engine)
 SCHEMAS = pytest.mark.parametrize("schema", [None, "jobs"])
 
 
-def python(
-    url: str | None, schema: str | None, *arguments: str, check: bool = True
-) -> subprocess.CompletedProcess[str]:
-    """A Python process at the repository root, with the variables that the environment reads."""
+def _variables(url: str | None, schema: str | None) -> dict[str, str]:
     ours = ("SA_JOBQUEUE_DATABASE_URL", "DATABASE_URL", "SA_JOBQUEUE_SCHEMA")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     environment |= {} if url is None else {"SA_JOBQUEUE_DATABASE_URL": url}
-    environment |= {} if schema is None else {"SA_JOBQUEUE_SCHEMA": schema}
-    result = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    assert not check or result.returncode == 0, result.stderr
-    return result
+    return environment | ({} if schema is None else {"SA_JOBQUEUE_SCHEMA": schema})
+
+
+def alembic_process(url: str | None, schema: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Alembic's command at the repository root, with the variables that the environment reads."""
+    return forked.run(["alembic", *arguments], cwd=ROOT, env=_variables(url, schema), timeout=PATIENCE)
 
 
 def alembic(url: str | None, schema: str | None, *arguments: str) -> str:
-    return python(url, schema, "-m", "alembic", *arguments).stdout
+    result = alembic_process(url, schema, *arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def left_over(url: str) -> list[tuple[object, ...]]:
+    found = everything(url)
+    return [row[:2] for what in ("relations", "functions", "triggers") for row in found[what]]
 
 
 @SCHEMAS
 def test_up_check_down(empty_database_url: str, schema: str | None) -> None:
     """`alembic upgrade head` makes what the models describe, and `downgrade base` takes all of it away."""
     url = empty_database_url
-    assert python(url, schema, "-m", "alembic", "check", check=False).returncode != 0
+    assert alembic_process(url, schema, "check").returncode != 0
     alembic(url, schema, "upgrade", "head")
     assert "No new upgrade operations detected" in alembic(url, schema, "check")
     full = everything(url)
     alembic(url, schema, "downgrade", "base")
-    left = [row[:2] for row in everything(url)["relations"]]
-    assert left == []
+    assert left_over(url) == []
     alembic(url, schema, "upgrade", "head")
     assert everything(url) == full
 
@@ -70,7 +75,8 @@ def test_steps_and_models_make_the_same_table(
         if schema is not None:
             with connect(url) as connection:
                 connection.execute(f"CREATE SCHEMA {schema}".encode())
-        python(url, schema, "-c", CREATE_ALL)
+        variables = _variables(url, schema)
+        subprocess.run([sys.executable, "-c", CREATE_ALL], cwd=ROOT, env=variables, check=True)
         modelled = job_table(url, schema or "public")
     migrated = job_table(empty_database_url, schema or "public")
     assert modelled == migrated
@@ -89,13 +95,13 @@ def test_the_text_of_a_dry_run(empty_database_url: str, schema: str | None) -> N
     by_text = everything(url)
     with connect(url) as connection:
         connection.execute(downgrade.encode())
-    assert [row[:2] for row in everything(url)["relations"]] == []
+    assert left_over(url) == []
     alembic(url, schema, "upgrade", "head")
     assert everything(url) == by_text
 
 
 def test_without_a_url_it_names_the_variables() -> None:
     """No database is guessed: the message says which variables are read."""
-    result = python(None, None, "-m", "alembic", "upgrade", "head", check=False)
+    result = alembic_process(None, None, "upgrade", "head")
     assert result.returncode != 0
     assert "SA_JOBQUEUE_DATABASE_URL or DATABASE_URL" in result.stderr

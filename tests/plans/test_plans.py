@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from sa_jobqueue.queries import expired, held, unknown, unserved
-from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, reschedule, rescue, settle
+from sa_jobqueue.queries import ending, expired, held, unknown, unserved
+from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, report, reschedule, rescue, settle
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
-from tests.plans.conftest import QUEUES, TOKEN, Plan, Table
+from sa_jobqueue.testing import PostgresServer
+from sa_jobqueue.testing.server import connect
+from tests.plans.conftest import QUEUES, TOKEN, Table
+from tests.support.databases import fresh_database
+from tests.support.explain import Plan, explain
 
 PRIMARY, READY_INDEX, RUNNING_INDEX = (
     "jobqueue_jobs_pkey",
@@ -104,12 +108,51 @@ def test_settling_goes_by_the_primary_key(loaded: Table, small: Table, verb: Ver
     assert plan.buffers <= 10 * baseline.buffers
 
 
+@pytest.mark.parametrize("generic", [True, False])
+def test_settling_is_not_misled_by_old_statistics(
+    server: PostgresServer, template_database: str, *, generic: bool
+) -> None:
+    """A thousand outcomes right after an ANALYZE that saw no lease: still one look-up each, not the table for each."""
+    with fresh_database(server, template=template_database) as url:
+        with connect(url) as connection:
+            connection.execute("ALTER TABLE jobqueue_jobs SET (autovacuum_enabled = false)")
+            connection.execute("INSERT INTO jobqueue_jobs (kind) SELECT 'test' FROM generate_series(1, 5000)")
+            connection.execute("VACUUM ANALYZE jobqueue_jobs")
+            connection.execute(
+                "UPDATE jobqueue_jobs SET status = 'running', attempts = 1, lease_token = %s,"
+                " lease_until = now() + interval '1 hour' WHERE id <= 1000",
+                [TOKEN],
+            )
+        ids = list(range(1, 1001))
+        plan = explain(url, settle.complete(), batch(ids, result_texts=None), generic=generic)
+    assert plan.scanned == []
+    assert plan.root["Actual Rows"] == 1000
+    assert not [node for node in plan.nodes if node.get("Rows Removed by Join Filter")]
+
+
 def test_renewal_goes_by_the_primary_key(loaded: Table) -> None:
     """All held leases are renewed in one statement that finds its rows by id."""
     plan = loaded.explain(renew.renew(), {**batch(loaded.running), "lease": MINUTE})
     assert plan.scanned == []
     assert plan.indexes == {PRIMARY}
     assert plan.root["Actual Rows"] == 100
+
+
+def test_progress_goes_by_the_primary_key(loaded: Table) -> None:
+    """So does what handlers report, once a second."""
+    given = {"fractions": [0.5] * len(loaded.running), "progress_texts": ["page 1"] * len(loaded.running)}
+    plan = loaded.explain(report.report(), {**batch(loaded.running), **given})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 100
+
+
+def test_who_waits_for_a_job_reads_its_row_alone(loaded: Table) -> None:
+    """One look among as many as there are waiters: the primary key, and no large value of an unfinished job."""
+    plan = loaded.explain(ending.ending(), {"id": loaded.running[0]})
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.buffers < 20
 
 
 def test_owners_are_read_by_the_primary_key(loaded: Table) -> None:

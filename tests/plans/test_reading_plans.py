@@ -77,7 +77,8 @@ def test_the_holder_of_a_key(loaded: Table) -> None:
     ("shape", "index", "most"),
     [
         (Shape(statuses=(RUNNING_STATUS,)), RUNNING_INDEX, 2 * RUNNING),
-        (Shape(statuses=(CANCELLED_STATUS,), kinds=True), FINISHED_INDEX, 10),
+        # Some of them are catalog pages: what the statement calls is looked up once in a session.
+        (Shape(statuses=(CANCELLED_STATUS,), kinds=True), FINISHED_INDEX, 20),
     ],
 )
 def test_few_jobs_of_a_status_are_read_by_its_index(

@@ -15,6 +15,8 @@ from tests.apps.clocks import BACKOFF, DELAY, LEDGER
 from tests.support.runners import ROOT, ledger, process
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.once
+
 SKEWS = {"ahead": 600, "behind": -600}
 #: Slow machines are no fault of a clock, ten minutes are.
 SOON = timedelta(minutes=2)

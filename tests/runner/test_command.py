@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
+from tests.support import forked
 from tests.support.runners import LEDGER, ROOT, add, ledger, process, row, wait_for_row
 from tests.support.waiting import PATIENCE, wait_until
+
+pytestmark = pytest.mark.once
 
 APP = "tests.apps.ledger:jobs"
 
@@ -20,15 +23,7 @@ def _run(*arguments: str, url: str | None, cwd: Path = ROOT) -> subprocess.Compl
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     if url is not None:
         environment["SA_JOBQUEUE_DATABASE_URL"] = url
-    return subprocess.run(
-        [sys.executable, "-m", "sa_jobqueue", "run", *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    return forked.run(["sa_jobqueue", "run", *arguments], cwd=cwd, env=environment, timeout=PATIENCE)
 
 
 def test_without_a_url(tmp_path: Path) -> None:
@@ -53,7 +48,7 @@ def test_a_database_without_the_tables(empty_database_url: str) -> None:
     done = _run(APP, url=empty_database_url)
     assert done.returncode == 4
     assert "alembic upgrade head" in done.stderr
-    assert "op.migrate_jobqueue(0, 1)" in done.stderr
+    assert "op.migrate_jobqueue(0, 2)" in done.stderr
 
 
 def test_tables_older_than_the_code(engine: Engine, database_url: str) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -21,8 +20,11 @@ from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.events import JobSettled, JobStarted, RunnerStarted, RunnerStopped, RunnerStopping
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner
+from tests.support.forked import Forked
 from tests.support.runners import LEDGER, ROOT, Recorder, add, process, row, settings
 from tests.support.waiting import PATIENCE, wait_until
+
+pytestmark = pytest.mark.once
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'sa_jobqueue %'"
@@ -136,13 +138,8 @@ def test_a_signal_is_the_hosts(engine: Engine, database_url: str, way: str) -> N
     with engine.begin() as connection:
         connection.execute(text(LEDGER))
         ids = [add(connection, "quick") for _ in range(10)]
-    host = subprocess.Popen(
-        [sys.executable, "-m", "tests.apps.host", way],
-        cwd=ROOT,
-        env={**os.environ, "SA_JOBQUEUE_DATABASE_URL": database_url},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    variables = {**os.environ, "SA_JOBQUEUE_DATABASE_URL": database_url}
+    host = Forked(["tests.apps.host", way], cwd=ROOT, env=variables, stdout=subprocess.PIPE)
     with host:
         try:
             wait_until(lambda: _all_done(engine, ids))

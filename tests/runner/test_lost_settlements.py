@@ -53,6 +53,12 @@ def _saying(outcome: Any) -> tuple[Registry, Counter[int]]:
     return jobs, runs
 
 
+def _due_now(engine: Engine) -> None:
+    """Nobody need wait for a retry here; and before this, whoever said it can't claim the job again."""
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE jobqueue_jobs SET run_at = now() WHERE status = 'ready'"))
+
+
 @pytest.mark.parametrize("fate", LOST)
 @pytest.mark.parametrize(
     ("verb", "outcome", "status", "returned"),
@@ -143,7 +149,7 @@ def test_a_retry_that_landed_and_was_claimed_by_another(
     def work(ctx: JobContext) -> Retry | None:
         runs[ctx.id] += 1
         if runs[ctx.id] == 1:
-            return Retry(timedelta(0))
+            return Retry(HOUR)
         assert gate.wait(PATIENCE)
         return None
 
@@ -152,7 +158,8 @@ def test_a_retry_that_landed_and_was_claimed_by_another(
     proxy.on(_sends(Verb.RETRY), Fate.LOSE_ANSWER)
     held = proxy.on(RENEW, Fate.HOLD)
     with running(jobs, proxy.url, poll_interval=HOUR, **LONG) as first:
-        held.wait()  # reconciliation begins with a renewal
+        held.wait()  # reconciliation begins with a renewal, and until it ends nothing new is claimed
+        _due_now(engine)
         with running(jobs, database_url, **LONG) as second:
             second.wait_for(JobStarted)
             held.release()
@@ -170,13 +177,14 @@ def test_an_outcome_that_can_not_be_known_any_more(
     engine: Engine, proxy: Proxy, database_url: str, prune: bool, cause: str
 ) -> None:
     """Landed, then settled by a later owner, or pruned: nothing is written, and an event says so."""
-    jobs, runs = _saying(Retry(timedelta(0)))
+    jobs, runs = _saying(Retry(HOUR))
     with engine.begin() as connection:
         job = add(connection, "work")
     proxy.on(_sends(Verb.RETRY), Fate.LOSE_ANSWER)
     held = proxy.on(RENEW, Fate.HOLD)
     with running(jobs, proxy.url, poll_interval=HOUR, **LONG) as first:
         held.wait()
+        _due_now(engine)
         with running(jobs, database_url, **LONG) as second:
             second.wait_for(JobSettled)
         done = row(engine, job)
@@ -207,12 +215,9 @@ def test_an_outcome_that_never_landed_and_whose_job_was_rescued(
         held.wait()
         with engine.begin() as connection:
             connection.execute(text("UPDATE jobqueue_jobs SET lease_until = now() - interval '1 hour'"))
-        # The rescued job is due after its backoff, 10 s: nobody need wait for that here.
-        rescued = "UPDATE jobqueue_jobs SET run_at = now() WHERE status = 'ready'"
         with running(jobs, database_url, lease=timedelta(milliseconds=900)) as second:
             wait_for_row(engine, job, lambda it: it.status == "ready")
-            with engine.begin() as connection:
-                connection.execute(text(rescued))
+            _due_now(engine)
             second.wait_for(JobSettled)
         done = row(engine, job)
         held.release()

@@ -22,7 +22,7 @@ from tests.support.runners import Recorder, add, settings
 from tests.support.waiting import PATIENCE, wait_until
 
 JOBS = 300
-LOOPS = {"dispatch", "settle", "leases", "maintenance"}
+LOOPS = {"dispatch", "settle", "leases", "maintenance", "listen"}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def _under_load(engine: Engine, server: PostgresServer) -> Iterator[tuple[_Load,
         queues={"default": 4}, lease=timedelta(seconds=4.5), rescue_interval=timedelta(milliseconds=100)
     )
     with Runner(load.registry, server.url(), quick, subscribers=[recorder]):
-        wait_until(lambda: _sessions(engine) == 4, what="all four connections")
+        wait_until(lambda: _sessions(engine) == len(LOOPS), what="all connections")
         load.add(JOBS)
         recorder.wait_for(JobSettled, count=40)
         yield load, recorder
@@ -121,7 +121,7 @@ def test_all_backends_are_terminated(own_engine: Engine, own_server: PostgresSer
     with _under_load(own_engine, own_server) as (load, recorder):
         ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'sa_jobqueue %'"
         with own_engine.begin() as connection:
-            assert connection.execute(text(ours)).scalars().all() == [True] * 4
+            assert connection.execute(text(ours)).scalars().all() == [True] * len(LOOPS)
     load.check(recorder)
     _check_loops(recorder)
 

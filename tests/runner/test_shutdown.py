@@ -19,6 +19,8 @@ from sa_jobqueue.runner import Runner, leases
 from tests.support.runners import LEDGER, Recorder, add, ledger, process, row, running, settings, wait_for_row
 from tests.support.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.once
+
 APP = "tests.apps.ledger:jobs"
 
 

@@ -23,6 +23,8 @@ from sa_jobqueue.runner import Runner
 from tests.support.runners import ROOT, Recorder, add, settings, wait_for_row
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.once
+
 
 def _jobs() -> Registry:
     jobs = Registry()

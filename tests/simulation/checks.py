@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.events import JobSettled
 from sa_jobqueue.records import Landing
 from sa_jobqueue.runner import dispatch, leases, settle
 from sa_jobqueue.runner.pace import CLAIM_AHEAD_LIMIT
@@ -27,6 +28,7 @@ class Checks:
         self.found: list[str] = database.wrong
         self.begun: Counter[int] = Counter()
         self.events: Counter[str] = Counter()
+        self.reported: Counter[int] = Counter()
         self._begun_keys: set[Key] = set()
         self._blocked: dict[int, bool] = defaultdict(bool)
         self._lost: dict[int, set[Key]] = defaultdict(set)
@@ -36,6 +38,10 @@ class Checks:
 
     def on_event(self, event: Event) -> None:
         self.events[type(event).__name__] += 1
+        if isinstance(event, JobSettled) and event.verb is Verb.COMPLETE:
+            self.reported[event.job_id] += 1
+            if not self.database.completions[event.job_id]:
+                self.wrong(f"job {event.job_id} is reported as done, and nothing has landed")
 
     def begins(self, execution: Execution) -> None:
         """A handler begins."""
@@ -67,6 +73,12 @@ class Checks:
                         self.wrong(
                             f"{loop.name} asks {queue} for {quota} and holds {lane.held} of {lane.limit}"
                         )
+            case leases.Judge(answers):
+                for answer in answers:
+                    key = (answer.id, answer.token)
+                    ended = self.database.landed.get(key) is Verb.COMPLETE and answer.landing in _OVER
+                    if ended and loop.book.judge(key) is not None:
+                        self.wrong(f"job {answer.id} is taken for lost, and its own run has completed it")
             case settle.Conclude(batch, answers):
                 if not loop.group.stopping:
                     self._check_reports(batch, answers)
@@ -91,6 +103,9 @@ class Checks:
                 self.wrong(
                     f"job {row.id} is {row.status} with {self.database.completions[row.id]} completions"
                 )
+            by_block = row.status is DONE and (row.id, row.settled_token) in self.database.blocks
+            if self.database.effects[row.id] != by_block:
+                self.wrong(f"job {row.id} has its effects {self.database.effects[row.id]} times: {row}")
             counted = row.attempts - row.returned
             if not 0 <= counted <= row.max_attempts:
                 self.wrong(f"job {row.id} counts {counted} of {row.max_attempts} attempts")
@@ -113,6 +128,14 @@ class Checks:
             if counted != began and row.returned < row.max_attempts:
                 self.wrong(f"job {row.id} counts {counted} attempts and ran {began} times")
 
+    def every_end_was_reported_once(self) -> None:
+        """For schedules in which every runner lives: also when the answer to the end of a job was lost."""
+        for row in self.database.rows.values():
+            if self.reported[row.id] != (row.status is DONE):
+                self.wrong(
+                    f"job {row.id} is {row.status}, and reported as done {self.reported[row.id]} times"
+                )
+
     def nobody_living_was_rescued(self, names: set[str]) -> None:
         """For schedules in which only the server fails: whoever comes back may renew before anybody judges."""
         for at, name in self.database.rescued:
@@ -128,7 +151,7 @@ class Checks:
         for finished, answer in zip(batch, answers, strict=True):
             key = finished.execution.key
             landed = self.database.landed.get(key)
-            verb = finished.settlement.verb
+            verb = Verb.COMPLETE if answer.completed else finished.settlement.verb
             if answer.landing is Landing.LANDED and (landed is Verb.COMPLETE) != (verb is Verb.COMPLETE):
                 self.wrong(f"job {key[0]}: {verb} is reported as landed, {landed} did")
             if answer.landing is Landing.LOST and landed not in (None, Verb.RESCUE):
@@ -142,7 +165,7 @@ class Checks:
         if len(runner.book):
             self.wrong(f"{runner.name}: the book still holds {runner.book.snapshot()}")
         book = runner.book
-        if book._decided or book._settling or book._unrenewed or book._given_up:
+        if book._decided or book._settling or book._unrenewed or book._given_up or book._paused:
             self.wrong(f"{runner.name}: the book keeps traces of jobs that are gone")
         held = {queue: lane.held for queue, lane in runner.dispatcher.state.lanes.items()}
         if any(held.values()) or not runner.executor.idle:

@@ -31,16 +31,31 @@ class Row:
     settled_token: UUID | None = None
     cancel_requested: bool = False
     locked_until: float = 0.0
+    fenced_by: Transaction | None = None
 
     @property
     def exhausted(self) -> bool:
         return self.attempts - self.returned >= self.max_attempts
 
 
+@dataclass(eq=False)
+class Transaction:
+    """A handler's own transaction from its fence on; it holds the row until it ends."""
+
+    key: Key
+    open: bool = True
+
+
 class Database:
     """Rows, and what landed on them. `fenced` False leaves out the guard by token."""
 
-    def __init__(self, clock: Callable[[], float], *, fenced: bool = True) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        call_at: Callable[[float, Callable[[], None]], None],
+        *,
+        fenced: bool = True,
+    ) -> None:
         self.rows: dict[int, Row] = {}
         self.started_at = clock()
         self.down_until = 0.0
@@ -51,7 +66,11 @@ class Database:
         self.rescued: list[tuple[float, str]] = []
         self.lapsed: list[tuple[float, int]] = []
         self.wrong: list[str] = []
+        #: The claims whose handlers have begun a completion of their own, and what these have written.
+        self.blocks: set[Key] = set()
+        self.effects: Counter[int] = Counter()
         self._clock = clock
+        self._call_at = call_at
         self._fenced = fenced
 
     def add(self, queue: str, run_at: float, max_attempts: int) -> None:
@@ -61,15 +80,30 @@ class Database:
     def restart(self, until: float) -> None:
         """Every connection breaks, and nobody is let in before that time."""
         self.epoch += 1
+        for row in self.rows.values():
+            if row.fenced_by is not None:
+                self.roll_back(row.fenced_by)
         self.down_until = self.started_at = until
 
-    def claim(self, token: UUID, quotas: Mapping[str, int], lease: float, runner: str) -> list[Row]:
+    def claim(
+        self,
+        token: UUID,
+        quotas: Mapping[str, int],
+        lease: float,
+        runner: str,
+        behind: Mapping[str, tuple[float, int]],
+    ) -> list[Row]:
         now, taken = self._clock(), []
         for queue, quota in quotas.items():
+            first = behind.get(queue, (0.0, 0))
             due = [
                 row
                 for row in self.rows.values()
-                if row.status is READY and row.queue == queue and row.run_at <= now and not self._locked(row)
+                if row.status is READY
+                and row.queue == queue
+                and first < (row.run_at, row.id)
+                and row.run_at <= now
+                and not self._locked(row)
             ]
             for row in sorted(due, key=lambda row: (row.run_at, row.id))[:quota]:
                 row.status, row.token, row.leased_by = RUNNING, token, runner
@@ -98,15 +132,45 @@ class Database:
         landed = {}
         for one in batch:
             row = self.rows.get(one.id)
-            if row is None or (self._locked(row) and not own_lock):
+            if row is None or row.fenced_by is not None or (self._locked(row) and not own_lock):
                 continue
             if row.token == one.token or not self._fenced:
                 self._note_lapse(row)
+                if one.verb is Verb.COMPLETE and (one.id, one.token) in self.blocks:
+                    self.wrong.append(f"job {one.id} is completed past its handler's own transaction")
                 if one.verb is Verb.COMPLETE and row.lease_until <= self._clock() and self._fenced:
                     continue
                 self._settle(row, one)
                 landed[one.id, one.token] = row.status
         return landed
+
+    def fence(self, key: Key, lease: float) -> Transaction | None:
+        """The fence lands, and the row is held until the transaction ends: by itself after one lease without a word."""
+        row = self.rows[key[0]]
+        if self._locked(row) or row.token != key[1] or row.lease_until <= self._clock():
+            return None
+        row.fenced_by = transaction = Transaction(key)
+        self._call_at(self._clock() + lease, lambda: self.roll_back(transaction))
+        return transaction
+
+    def commit(self, transaction: Transaction) -> bool:
+        """The handler's writes and the completion, at once; False when the server has ended the transaction."""
+        if not transaction.open:
+            return False
+        job_id, token = transaction.key
+        self.roll_back(transaction)
+        self.effects[job_id] += 1
+        self._settle(self.rows[job_id], Settlement(job_id, token, Verb.COMPLETE))
+        return True
+
+    def roll_back(self, transaction: Transaction) -> None:
+        transaction.open = False
+        row = self.rows[transaction.key[0]]
+        if row.fenced_by is transaction:
+            row.fenced_by = None
+
+    def is_locked(self, job_id: int) -> bool:
+        return self._locked(self.rows[job_id])
 
     def missed(self, key: Key, verb: Verb, *, again: bool) -> Settled:
         """Why a write left a row out, read afterwards."""
@@ -116,9 +180,13 @@ class Database:
         if row.token == key[1]:
             past = verb is Verb.COMPLETE and row.lease_until <= self._clock()
             return Settled(*key, Landing.EXPIRED if past else Landing.BUSY)
-        if again and row.settled_token == key[1] and (row.status is DONE) == (verb is Verb.COMPLETE):
-            return Settled(*key, Landing.LANDED, row.status)
-        return Settled(*key, Landing.LOST)
+        if not again or row.settled_token != key[1]:
+            return Settled(*key, Landing.LOST)
+        if row.status is DONE:
+            return Settled(*key, Landing.LANDED, DONE, completed=verb is not Verb.COMPLETE)
+        if verb is Verb.COMPLETE:
+            return Settled(*key, Landing.LOST)
+        return Settled(*key, Landing.LANDED, row.status)
 
     def expired(self, lease: float, margin: float) -> list[Row]:
         now = self._clock()
@@ -145,7 +213,7 @@ class Database:
             row.status = CANCELLED if row.status is READY else RUNNING
 
     def _locked(self, row: Row) -> bool:
-        return row.locked_until > self._clock()
+        return row.locked_until > self._clock() or row.fenced_by is not None
 
     def _settle(self, row: Row, one: Settlement) -> None:
         delay = 0.0 if one.delay is None else one.delay.total_seconds()

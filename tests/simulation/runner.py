@@ -9,11 +9,15 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from sa_jobqueue.completion import Completions
 from sa_jobqueue.events import Subscribers
 from sa_jobqueue.loop import Loop, Step
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
-from sa_jobqueue.records import Landing, Settlement
+from sa_jobqueue.records import Settlement
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retention import Retention
 from sa_jobqueue.runner import dispatch, leases, settle, timeouts
@@ -21,16 +25,31 @@ from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.pace import Lane
-from sa_jobqueue.runner.roles import Dispatcher, Keeper, Settler, report_dropped
+from sa_jobqueue.runner.roles.dispatcher import Dispatcher
+from sa_jobqueue.runner.roles.keeper import Keeper
+from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
+from sa_jobqueue.runner.roles.settler import Settler
+from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import refused
+from tests.simulation.block import Block, SimulatedCompleting
 from tests.simulation.checks import Checks
 from tests.simulation.database import Database
 from tests.simulation.store import FakeStore, Network
 from tests.simulation.world import Group, Task, World
 
 LEASE, INTERVAL, POLL, RESCUE, GRACE = 6.0, 2.0, 2.0, 2.0, 3.0
+
+
+class _NoSessions:
+    """Handlers here have blocks of the world's own."""
+
+    def session(self) -> Session:
+        raise AssertionError("no handler asks for one")
+
+    def async_session(self) -> AsyncSession:
+        raise AssertionError("no handler asks for one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +109,13 @@ class SimulatedLoop(Loop[Any]):
 class SimulatedExecutor:
     """As many tasks for each queue as its limit."""
 
-    def __init__(self, world: World, group: Group, limits: dict[str, int], attempts: Attempts) -> None:
+    def __init__(
+        self, world: World, group: Group, limits: dict[str, int], attempts: Attempts, block: Block
+    ) -> None:
         self._world = world
         self._group = group
         self._attempts = attempts
+        self._block = block
         self._free = dict(limits)
         self._waiting: dict[str, deque[Execution]] = {queue: deque() for queue in limits}
         self._stopped = False
@@ -119,6 +141,9 @@ class SimulatedExecutor:
             self._waiting[queue].clear()
         return taken
 
+    def waiting(self, queue: str) -> int:
+        return len(self._waiting[queue])
+
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:
         return execution.interrupt(cause)
 
@@ -133,7 +158,7 @@ class SimulatedExecutor:
             execution = self._waiting[queue].popleft()
             self.running += 1
             if (task := self._world.current) is not None:
-                task.carries = execution
+                task.carries, task.block = execution, self._block
             (self._attempts.let_go if self._stopped else self._attempts.carry_out)(execution)
             self.running -= 1
         self._free[queue] += 1
@@ -162,7 +187,15 @@ class SimulatedRunner:
         self.subscribers = subscribers
         watch = Watch(None, on_sooner=lambda began: self.timekeeper.post(began))
         attempts = Attempts(subscribers, on_finished=self._finished, watch=watch)
-        self.executor = SimulatedExecutor(self.world, self.group, self.limits, attempts)
+        completing = SimulatedCompleting(
+            self.world,
+            self.book,
+            lease=lease,
+            renewal_interval=margin,
+            ask=lambda: self.keeper.post(leases.RenewNow()),
+        )
+        block = Block(self.world, self.database, self.network, completing, lease=LEASE)
+        self.executor = SimulatedExecutor(self.world, self.group, self.limits, attempts, block)
         self.dispatcher = self._loop(
             "dispatch",
             dispatch.Dispatch(
@@ -177,16 +210,19 @@ class SimulatedRunner:
                 Dispatcher(
                     store,
                     registry=self.registry,
+                    queues=tuple(self.limits),
                     book=self.book,
                     executor=self.executor,
                     lease=lease,
                     runner_id=self.name,
                     to_settler=self._finished,
+                    completions=Completions(completing, _NoSessions(), lease=lease),
                     on_drained=self._never,
                     subscribers=subscribers,
                 ).perform
             ),
         )
+        self.slots = Slots(self.limits, executor=self.executor, tell=self.dispatcher.post)
         self.settler = self._loop(
             "settle",
             settle.Settling(),
@@ -270,6 +306,7 @@ class SimulatedRunner:
             and not self.book._settling
             and not self.book._unrenewed
             and not self.book._given_up
+            and not self.book._paused
             and not any(lane.held for lane in lanes)
             and not self.dispatcher.state.unwritten
             and not self.dispatcher.state.lost
@@ -300,8 +337,11 @@ class SimulatedRunner:
             world.sleep(0.1)
         for execution in self.book.decide_all():
             execution.context.mark_lost()
+            if execution.completed:
+                self.book.drop([execution.key])
+                continue
             shutdown = Settlement(*execution.key, Verb.RETRY, delay=timedelta(0), error="shutdown")
-            self.settler.post(settle.Finished(execution, shutdown, seconds=None, still_runs=True))
+            self.settler.post(settle.in_place(execution, shutdown))
         last = world.now + GRACE
         while len(self.book) and world.now < last:
             world.sleep(0.1)
@@ -313,12 +353,19 @@ class SimulatedRunner:
         self.gone = True
 
     def _finished(self, finished: settle.Finished) -> None:
-        if self.book.decide(finished.execution.key):
+        execution = finished.execution
+        self.slots.ended(finished)
+        first = self.book.decide(execution.key)
+        if first and not execution.completed:
             self.settler.post(finished)
-        else:
-            self.dispatcher.post(settle.freed([finished]))
-            self.dispatcher.post(dispatch.Written(1))
-            report_dropped(finished, Landing.LOST, self.subscribers)
+            return
+        if first:
+            self.book.drop([execution.key])
+        self.dispatcher.post(dispatch.Written(1))
+        if not execution.completed:
+            report_dropped(finished, "lost", self.subscribers)
+        elif first:
+            report_completed(finished, self.subscribers)
 
     def _loop(
         self, name: str, state: Any, step: Step[Any], hands: Callable[[Any], Callable[[Any], Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,10 @@ from sa_jobqueue import loop
 from sa_jobqueue.outcomes import Discard, Retry, Snooze
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed
-from sa_jobqueue.runner import attempt, roles, timekeeper
+from sa_jobqueue.runner import attempt, completing, timekeeper
+from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.roles import dispatcher
+from tests.simulation.block import Block
 from tests.simulation.checks import Checks
 from tests.simulation.database import CANCELLED, DEAD, DONE, Database
 from tests.simulation.runner import LEASE, SimulatedRunner, Steps
@@ -31,7 +34,8 @@ class Profile:
     """What may go wrong: shares of statements, and how often per schedule the rest happens at most.
 
     `attempts_are_exact`: no attempt is spent on what never ran. `living_keep`: no job of a living runner is rescued.
-    `leases_hold`: no lease of a living runner ever runs out.
+    `leases_hold`: no lease of a living runner ever runs out. `blocks` is the share of handlers that complete their jobs in
+    transactions of their own.
     """
 
     trouble: Mapping[str, float] = field(default_factory=dict)
@@ -43,12 +47,15 @@ class Profile:
     stops: int = 0
     locks: int = 0
     cancels: int = 0
+    late_jobs: int = 0
     longest_outage: float = LEASE * 1.3
     long_runs: bool = False
     timeout: timedelta | None = None
+    blocks: float = 0.0
     attempts_are_exact: bool = False
     living_keep: bool = False
     leases_hold: bool = False
+    reports_are_exact: bool = False
 
 
 EVERYTHING = Profile(
@@ -74,15 +81,24 @@ TIMEOUTS = Profile(
     long_runs=True,
     timeout=timedelta(seconds=1),
 )
+LATE_JOBS = Profile({"lost": 0.02}, crashes=1, stops=1, late_jobs=8)
 TAKEOVERS = Profile(cuts=2, pauses=2, locks=1, longest_outage=LEASE * 2, long_runs=True)
+BLOCKS = replace(EVERYTHING, blocks=0.8, timeout=timedelta(seconds=4))
+DOUBTS = Profile(
+    {"never": 0.04, "late": 0.06, "lost": 0.06},
+    locks=2,
+    cuts=1,
+    blocks=1.0,
+    reports_are_exact=True,
+)
 
 
 def simulated(patch: pytest.MonkeyPatch) -> tuple[Clock, Chance]:
     """Give the engine, the hands and the attempts the world's clock and chance."""
     clock, chance = Clock(), Chance()
-    for module in (loop, roles, attempt, timekeeper):
+    for module in (loop, dispatcher, attempt, timekeeper, completing):
         patch.setattr(module, "time", clock)
-    for module in (loop, roles):
+    for module in (loop, dispatcher):
         patch.setattr(module, "random", chance)
     return clock, chance
 
@@ -97,7 +113,7 @@ class Schedule:
         Clock.world = Chance.world = self.world
         self._profile = profile
         self._random = self.world.random
-        self.database = Database(lambda: self.world.now, fenced=fenced)
+        self.database = Database(lambda: self.world.now, self.world.call_at, fenced=fenced)
         self.checks = Checks(self.database)
         self._networks = {name: Network(profile.trouble) for name in NAMES}
         self._steps = steps or Steps()
@@ -122,6 +138,8 @@ class Schedule:
             self.checks.nobody_living_was_rescued(set(NAMES))
         if self._profile.leases_hold:
             self.checks.no_lease_lapsed()
+        if self._profile.reports_are_exact:
+            self.checks.every_end_was_reported_once()
         found = list(self.checks.found)
         self.world.close()
         return found
@@ -146,6 +164,10 @@ class Schedule:
                 max_attempts=2 + int(self._random.random() * 3),
             )
 
+    def _add_late_job(self) -> None:
+        """A transaction commits that was open for long, or somebody puts a due time into the past."""
+        self.database.add("a", run_at=self.world.now - self._random.random() * TROUBLED, max_attempts=3)
+
     def _plan_trouble(self) -> None:
         profile = self._profile
         self._plan(profile.restarts, lambda: self.database.restart(self._soon(profile.longest_outage)))
@@ -156,6 +178,7 @@ class Schedule:
         self._plan(profile.stops, self._stop)
         self._plan(profile.locks, self._lock)
         self._plan(profile.cancels, lambda: self.database.cancel(self._any_job()))
+        self._plan(profile.late_jobs, self._add_late_job)
 
     def _plan(self, most: int, act: Any) -> None:
         for _ in range(int(self._random.random() * (most + 1))):
@@ -214,9 +237,32 @@ class Schedule:
             runner.gone or (runner.idle and not runner.stopped) for runner in self.runners
         )
 
+    def _complete(self, block: Block, execution: Execution) -> Any:
+        """The handler's own transaction, and whatever the handler does after it."""
+        draw = self._random.random
+        failed = False
+        try:
+            block.run(execution, seconds=draw() ** 3 * LEASE, strict=draw() < 0.3, fails=draw() < 0.1)
+        except Exception:
+            failed = True
+            if draw() < 0.5:
+                raise
+        if draw() < 0.3:
+            self.world.sleep(draw() ** 2 * LEASE)
+        afterwards = draw()
+        if afterwards < 0.1:
+            raise ValueError("it failed afterwards")
+        if afterwards < 0.2:
+            return Retry(after=timedelta(seconds=draw()))
+        if afterwards < 0.3 and failed:
+            return Snooze(timedelta(seconds=draw()))
+        return None
+
     def _handle(self) -> Any:
         if (task := self.world.current) is not None:
             self.checks.begins(task.carries)
+            if self._profile.blocks and self._random.random() < self._profile.blocks:
+                return self._complete(task.block, task.carries)
         chance = self._random.random()
         seconds = self._random.random() * LEASE * 2
         self.world.sleep(seconds if self._profile.long_runs else seconds * self._random.random() ** 2)

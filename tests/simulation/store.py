@@ -10,6 +10,8 @@ from uuid import UUID
 from sqlalchemy.exc import OperationalError
 
 from sa_jobqueue.records import (
+    DEFAULT_PRIORITY,
+    ClaimAnswer,
     ClaimedJob,
     ExpiredLease,
     Landing,
@@ -25,6 +27,7 @@ from tests.simulation.database import RUNNING, Database, Key
 from tests.support.executions import NOON
 
 if TYPE_CHECKING:
+    from sa_jobqueue.records import Marks
     from tests.simulation.world import World
 
 Answer = TypeVar("Answer")
@@ -34,7 +37,7 @@ class _RefusedError(Exception):
     sqlstate = "57014"
 
 
-def _broken() -> Exception:
+def broken() -> Exception:
     return OperationalError("UPDATE", {}, Exception("the connection broke"))
 
 
@@ -42,7 +45,7 @@ def _unreachable() -> Exception:
     return OperationalError(None, None, Exception("connection refused"))  # type: ignore[arg-type]
 
 
-def _refused() -> Exception:
+def refused_statement() -> Exception:
     return OperationalError("UPDATE", {}, _RefusedError("canceling statement due to statement timeout"))
 
 
@@ -73,18 +76,22 @@ class FakeStore:
         self._lease = lease
         self._epoch: int | None = None
 
-    def claim(
+    def claim_behind(
         self,
+        marks: Mapping[str, Marks],
         *,
         token: UUID,
         quotas: Mapping[str, int],
         kinds: Sequence[str],
         lease: timedelta,
-    ) -> list[ClaimedJob]:
+    ) -> ClaimAnswer:
+        lows = {queue: mark for queue in marks if (mark := marks[queue][DEFAULT_PRIORITY]) is not None}
+        behind = {queue: ((mark.run_at - NOON).total_seconds(), mark.id) for queue, mark in lows.items()}
+
         rows = self._statement(
-            lambda: self._database.claim(token, quotas, lease.total_seconds(), self.name), claims=True
+            lambda: self._database.claim(token, quotas, lease.total_seconds(), self.name, behind), claims=True
         )
-        return [
+        jobs = [
             ClaimedJob(
                 row.id,
                 token,
@@ -92,7 +99,7 @@ class FakeStore:
                 row.queue,
                 {},
                 1,
-                5,
+                DEFAULT_PRIORITY,
                 row.attempts,
                 row.returned,
                 row.max_attempts,
@@ -103,6 +110,10 @@ class FakeStore:
             )
             for row in rows
         ]
+        return ClaimAnswer(jobs, through=True)
+
+    def now(self) -> datetime:
+        return self._statement(lambda: _moment(self._world.now))
 
     def release_claim(self, *, token: UUID) -> int:
         self._statement(lambda: self._database.release_claim(token))
@@ -202,16 +213,16 @@ class FakeStore:
             self._epoch = self._database.epoch
         match self._network.draw(self._world.random.random()):
             case "refused":
-                raise _refused()
+                raise refused_statement()
             case "never":
-                raise _broken()
+                raise broken()
             case "late":
                 self._land_late(land, batch)
-                raise _broken()
+                raise broken()
             case "lost":
                 self._check_connection()
                 land()
-                raise _broken()
+                raise broken()
         self._check_connection()
         answer = land()
         self._travel()
@@ -226,7 +237,7 @@ class FakeStore:
 
     def _check_connection(self) -> None:
         if self._epoch != self._database.epoch or self._away():
-            raise _broken()
+            raise broken()
 
     def _land_late(self, land: Callable[[], Any], batch: Sequence[Settlement]) -> None:
         """The client is gone, the statement goes on: within a lease, and sometimes holding its rows until then."""

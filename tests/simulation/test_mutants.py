@@ -10,12 +10,18 @@ import pytest
 
 from sa_jobqueue.loop import Failed
 from sa_jobqueue.maintenance import duties
-from sa_jobqueue.records import Landing
-from sa_jobqueue.runner import dispatch, leases, settle
+from sa_jobqueue.records import Landing, Settlement
+from sa_jobqueue.runner import attempt, dispatch, leases, settle
+from sa_jobqueue.runner.book import Book, Key
+from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.verdict import verdict
 from tests.simulation.runner import LEASE, Steps
 from tests.simulation.schedule import (
+    BLOCKS,
     CALM,
+    DOUBTS,
     EVERYTHING,
+    LATE_JOBS,
     LOST_ANSWERS,
     OUTAGES,
     TAKEOVERS,
@@ -24,6 +30,7 @@ from tests.simulation.schedule import (
     Schedule,
     simulated,
 )
+from tests.simulation.store import FakeStore
 
 #: So many schedules may pass before a mutant is found.
 ENOUGH = 1500
@@ -42,19 +49,14 @@ def _failed_batch_dropped(state: settle.Settling, events: Sequence[Any], now: fl
     return state, actions
 
 
-def _freed_not_told(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
-    state, actions = settle.step(state, events, now)
-    told = (
-        isinstance(action, settle.Tell) and isinstance(action.event, dispatch.Freed) for action in actions
-    )
-    return state, [action for action, freed in zip(actions, list(told), strict=True) if not freed]
+def _freed_not_heard(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    return dispatch.step(state, [event for event in events if not isinstance(event, dispatch.Freed)], now)
 
 
 def _slots_freed_while_handlers_run(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
-    taken = [
-        event._replace(still_runs=False) if isinstance(event, settle.Finished) else event for event in events
-    ]
-    return settle.step(state, taken, now)
+    state, actions = settle.step(state, events, now)
+    ended = [event._replace(still_runs=False) for event in events if getattr(event, "still_runs", False)]
+    return state, [*actions, settle.Tell(settle.freed(ended))]
 
 
 def _lost_outcomes_tried_for_ever(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
@@ -115,6 +117,11 @@ def _tokens_used_twice(state: dispatch.Dispatch, events: Sequence[Any], now: flo
     return replace(following, token=state.token) if failed else following, actions
 
 
+def _never_looked_through(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
+    never = dict.fromkeys(state.low_water.marks, float("inf"))
+    return dispatch.step(replace(state, low_water=replace(state.low_water, full_at=never)), events, now)
+
+
 def _no_patience(state: duties.Maintaining, events: Sequence[Any], now: float) -> Any:
     hasty = tuple(replace(duty, gentle=False) for duty in state.duties)
     return duties.step(replace(state, duties=hasty), events, now)
@@ -130,7 +137,7 @@ def _patience_not_renewed(state: duties.Maintaining, events: Sequence[Any], now:
 
 MUTANTS: dict[str, tuple[Profile, Steps]] = {
     "a failed batch is dropped": (EVERYTHING, Steps(settle=_failed_batch_dropped)),
-    "freed slots are not told": (EVERYTHING, Steps(settle=_freed_not_told)),
+    "freed slots are not heard of": (EVERYTHING, Steps(dispatch=_freed_not_heard)),
     "slots are freed while handlers run": (TIMEOUTS, Steps(settle=_slots_freed_while_handlers_run)),
     "lost outcomes are tried for ever": (EVERYTHING, Steps(settle=_lost_outcomes_tried_for_ever)),
     "a lost answer is not reconciled": (LOST_ANSWERS, Steps(settle=_doubt_forgotten)),
@@ -141,8 +148,57 @@ MUTANTS: dict[str, tuple[Profile, Steps]] = {
     "lost claims are forgotten": (LOST_ANSWERS, Steps(dispatch=_lost_claims_forgotten)),
     "lost claims are released once": (LOST_ANSWERS, Steps(dispatch=_lost_claims_released_once)),
     "a failed claim's token is used again": (LOST_ANSWERS, Steps(dispatch=_tokens_used_twice)),
+    "queues are looked through but once": (LATE_JOBS, Steps(dispatch=_never_looked_through)),
     "rescue has no patience": (OUTAGES, Steps(duties=_no_patience)),
     "patience does not begin anew after an outage": (OUTAGES, Steps(duties=_patience_not_renewed)),
+}
+
+
+def _completed_by_the_fence(execution: Execution) -> bool:
+    return execution.completion is not None and execution.fenced
+
+
+def _swallowed(job: Any, handler: Any, **said: Any) -> Any:
+    return verdict(job, handler, **said | {"completion": None})
+
+
+def _judged_past_the_fence(book: Book, key: Key) -> Execution | None:
+    return None if key in book._settling else book._held.get(key)
+
+
+def _doubt_is_none(execution: Execution) -> bool:
+    return False
+
+
+def _read_instead_of_written(
+    store: FakeStore, settlements: Sequence[Settlement], *, again: bool = False
+) -> Any:
+    """What is in doubt is looked up: a row that is ours shows that no completion has landed."""
+    answers = _SETTLE(store, settlements, again=again)
+    return [
+        answer._replace(landing=Landing.LOST) if again and answer.landing is Landing.BUSY else answer
+        for answer in answers
+    ]
+
+
+_SETTLE = FakeStore.settle
+#: What is left out of the handling of completions in the handlers' own transactions: where, and what stands there instead.
+COMPLETION_MUTANTS: dict[str, tuple[Profile, object, str, object]] = {
+    "a completion counts before its COMMIT": (
+        BLOCKS,
+        Execution,
+        "completed",
+        property(_completed_by_the_fence),
+    ),
+    "a return after a failed completion completes": (BLOCKS, attempt, "verdict", _swallowed),
+    "the keeper judges past the fence": (BLOCKS, Book, "judge", _judged_past_the_fence),
+    "what follows a doubtful completion is sent as a first try": (
+        DOUBTS,
+        Execution,
+        "doubtful",
+        property(_doubt_is_none),
+    ),
+    "a doubtful completion is reconciled by a read": (DOUBTS, FakeStore, "settle", _read_instead_of_written),
 }
 
 
@@ -159,6 +215,14 @@ def test_a_rule_left_out_is_found(mutant: str) -> None:
     """Each rule of the steps is there for a reason that the simulation knows."""
     profile, steps = MUTANTS[mutant]
     assert _first_found(lambda seed: Schedule(seed, profile, steps=steps)), f"nobody noticed that {mutant}"
+
+
+@pytest.mark.parametrize("mutant", COMPLETION_MUTANTS)
+def test_a_rule_of_completions_left_out_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is each rule about completions in the handlers' own transactions."""
+    profile, where, name, instead = COMPLETION_MUTANTS[mutant]
+    monkeypatch.setattr(where, name, instead)
+    assert _first_found(lambda seed: Schedule(seed, profile)), f"nobody noticed that {mutant}"
 
 
 def test_a_fence_left_out_is_found() -> None:

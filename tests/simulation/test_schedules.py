@@ -8,8 +8,11 @@ from collections import Counter
 import pytest
 
 from tests.simulation.schedule import (
+    BLOCKS,
     CALM,
+    DOUBTS,
     EVERYTHING,
+    LATE_JOBS,
     LOST_ANSWERS,
     OUTAGES,
     TAKEOVERS,
@@ -28,8 +31,11 @@ PROFILES = {
     "calm": (CALM, 20, _USUAL),
     "everything": (EVERYTHING, 200, _USUAL | _REPAIR | _RESCUE | {"LeaseLost", "CancelRequested"}),
     "lost answers": (LOST_ANSWERS, 60, _USUAL | _REPAIR),
+    "late jobs": (LATE_JOBS, 40, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "outages": (OUTAGES, 60, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "timeouts": (TIMEOUTS, 80, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
+    "blocks": (BLOCKS, 200, _USUAL | _REPAIR | _RESCUE | {"CompletionInDoubt", "HandlerTimedOut"}),
+    "doubts": (DOUBTS, 100, _USUAL | {"CompletionInDoubt", "OutcomeDropped"}),
     "takeovers": (TAKEOVERS, 60, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
 }
 

@@ -20,15 +20,16 @@ class Group:
 
 
 class Task:
-    """One thread of the simulated world; `carries` is for whoever runs in it."""
+    """One thread of the simulated world; `carries` and `block` are for whoever runs in it."""
 
-    __slots__ = ("carries", "green", "group", "wake_at")
+    __slots__ = ("block", "carries", "green", "group", "wake_at")
 
     def __init__(self, group: Group, run: Callable[[], None], hub: greenlet) -> None:
         self.group = group
         self.green = greenlet(run, hub)
         self.wake_at: float | None = None
         self.carries: Any = None
+        self.block: Any = None
 
 
 class World:

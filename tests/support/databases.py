@@ -23,7 +23,8 @@ from tests.support.waiting import PATIENCE, wait_until
 
 _NUMBERS = itertools.count(1)
 # Tests crash servers on purpose, but never the machine: what is lost with the machine need not be on disk.
-FAST = {"fsync": "off", "full_page_writes": "off"}
+# The log they write of it is kept small, since it may lie in memory.
+FAST = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "128MB"}
 OTHER_SESSIONS = """
     SELECT pid, application_name, state, query FROM pg_stat_activity
     WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()

@@ -1,4 +1,4 @@
-"""EXPLAIN (ANALYZE, BUFFERS) of a Core statement under a generic plan, as a prepared statement gets it sooner or later."""
+"""EXPLAIN (ANALYZE, BUFFERS) of a Core statement, as a rule under a generic plan, which a prepared one gets some time."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ class Plan:
         return [node["Relation Name"] for node in self.nodes if node["Node Type"] == "Seq Scan"]
 
 
-def explain(url: str, statement: ClauseElement, parameters: dict[str, Any]) -> Plan:
-    """Run the statement once under a generic plan, in a transaction that is rolled back."""
+def explain(url: str, statement: ClauseElement, parameters: dict[str, Any], *, generic: bool = True) -> Plan:
+    """Run the statement once, in a transaction that is rolled back; not `generic`, planned for these parameters."""
+    mode = b"generic" if generic else b"custom"
     # asyncpg's dialect writes $1, $2: that is what PREPARE takes.
     compiled = statement.compile(dialect=asyncpg.dialect())
     order = compiled.positiontup
     values = [{**compiled.params, **parameters}[name] for name in order]
     marks = ", ".join(["%s"] * len(values))
     with connect(url) as connection, connection.transaction(force_rollback=True):
-        connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        connection.execute(b"SET LOCAL plan_cache_mode = force_%s_plan" % mode)
         connection.execute("SET LOCAL jit = off")
         connection.execute(f"PREPARE planned AS {compiled}".encode())
         cursor = psycopg.ClientCursor(connection)

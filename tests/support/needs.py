@@ -7,6 +7,7 @@ A missing part is never silent: the summary names it and the tests that did not 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import pytest
 from sa_jobqueue.testing._binaries import local_binaries, wheel_binaries
 from sa_jobqueue.testing._external import docker_trouble
 
-PROVIDED_IN_CI = frozenset({"local", "wheel"})
+PROVIDED_IN_CI = frozenset({"local", "pgbouncer", "wheel"})
 MISSING = pytest.StashKey[dict[str, list[str]]]()
 
 
@@ -34,6 +35,17 @@ def _wheel() -> str | None:
 
 def _pgbouncer() -> str | None:
     return None if shutil.which("pgbouncer") else "there is no program pgbouncer on PATH"
+
+
+def _pgbouncer_prepares() -> str | None:
+    program = shutil.which("pgbouncer")
+    if program is None:
+        return _pgbouncer()
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    version = tuple(map(int, re.findall(r"\d+", answer)[:2]))
+    if version >= (1, 21):
+        return None
+    return "the program pgbouncer knows no max_prepared_statements, it is older than 1.21"
 
 
 def _pg_cron() -> str | None:
@@ -53,6 +65,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "local": _local,
     "pg_cron": _pg_cron,
     "pgbouncer": _pgbouncer,
+    "pgbouncer_prepares": _pgbouncer_prepares,
     "root": _root,
     "wheel": _wheel,
 }

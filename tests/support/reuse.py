@@ -60,8 +60,8 @@ _TRACES = " UNION ALL ".join(
     for name, which, volatile in _CATALOGUES
 )
 #: What the planner has learnt of the rows would survive them; and a prepared transaction holds its locks.
-_MORE = """
-    SELECT 'statistics' FROM pg_stats WHERE schemaname NOT IN ('pg_catalog', 'information_schema')
+_MORE = f"""
+    SELECT 'statistics' FROM pg_statistic WHERE starelid >= {_OURS}
     UNION ALL SELECT 'prepared' FROM pg_prepared_xacts WHERE database = current_database()
 """
 _STATE = f"SELECT md5(string_agg(trace, ',' ORDER BY trace)) FROM ({_TRACES} UNION ALL {_MORE}) AS traces"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from sa_jobqueue.events import Event
 from sa_jobqueue.models import jobs
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner, RunnerSettings
+from tests.support.forked import Forked, start_python
 from tests.support.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,9 +85,10 @@ class RunnerProcess:
 
     def __init__(self, target: str, url: str, *options: str, env: dict[str, str] | None = None) -> None:
         self.log = Path(tempfile.mkstemp(prefix="sajq-runner-", suffix=".log")[1])
+        start = start_python if "PYTHONPATH" in (env or {}) else Forked  # which may name a sitecustomize
         with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "sa_jobqueue", "run", target, *options],
+            self._process = start(
+                ["sa_jobqueue", "run", target, *options],
                 cwd=ROOT,
                 env={**os.environ, "SA_JOBQUEUE_DATABASE_URL": url, **(env or {})},
                 stdout=output,

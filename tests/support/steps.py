@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-#: What makes no statement of ours: on another SQLAlchemy or PostgreSQL it is the same test again.
+#: What makes no statement of ours: on another SQLAlchemy or PostgreSQL it is the same test again. Modules and tests
+#: of other folders of which this is true are marked `once`.
 WITHOUT_SQL = ("tests/simulation", "tests/server")
 #: Half of the time, most of it spent waiting for leases, processes and servers: a run of its own beside all others.
 PATIENT = "tests/runner"
@@ -69,12 +70,12 @@ def all_tests(python: Path) -> list[Step]:
 
 def oldest_sqlalchemy(python: Path) -> list[Step]:
     """All tests that have to do with SQL on SQLAlchemy 2.0, and on the PostgreSQL of the package, usually a newer one."""
-    ignored = [f"--ignore={part}" for part in WITHOUT_SQL]
+    left_out = [*(f"--ignore={part}" for part in WITHOUT_SQL), "-m", "not once"]
     return [
         replace(
             step,
             name=f"{step.name}, SQLAlchemy 2.0",
-            command=(*step.command, *ignored),
+            command=(*step.command, *left_out),
             environment={**step.environment, "SA_JOBQUEUE_TEST_POSTGRES": "wheel"},
         )
         for step in all_tests(python)
@@ -84,13 +85,15 @@ def oldest_sqlalchemy(python: Path) -> list[Step]:
 def run(steps: Sequence[Step]) -> int:
     """Run all steps, print the table and, last, what pytest said at its end. 0 when all passed.
 
-    Quiet steps go one after another. The others mostly wait for servers and processes, so they go side by side: the
-    first is shown as it runs, what the others print comes when they are through.
+    Quiet steps go one after another. The others mostly wait for servers and processes, so they go side by side, and
+    beside the quiet ones: the first is shown as it runs, what the others print comes when they are through.
     """
-    results = [_run(step, show=False) for step in steps if step.quiet]
+    quiet = [step for step in steps if step.quiet]
     loud = [step for step in steps if not step.quiet]
-    with ThreadPoolExecutor(max_workers=max(1, len(loud))) as side_by_side:
+    with ThreadPoolExecutor(max_workers=1 + len(loud)) as side_by_side:
+        in_turn = side_by_side.submit(lambda: [_run(step, show=False) for step in quiet])
         running = [side_by_side.submit(_run, step, show=step is loud[0]) for step in loud]
+        results = in_turn.result()
         for place, future in enumerate(running):
             result = future.result()
             if place:

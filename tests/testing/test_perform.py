@@ -94,6 +94,23 @@ def test_a_failure_is_raised_unless_it_is_asked_for() -> None:
     assert "ValueError: no" in str(run.error)
 
 
+def test_a_result_that_can_not_be_kept_is_a_failure() -> None:
+    """The test of a handler with keep_result learns of it without a runner; what fits is in `returned`."""
+    registry = Registry()
+
+    @registry.handler("count", keep_result=True)
+    def count(answer: str) -> Any:
+        return {"fits": [1], "odd": {1, 2}}[answer]
+
+    assert perform(count.call(answer="fits")).returned == [1]
+    with pytest.raises(
+        TypeError, match=r"result of 'count' can't be kept .*\$: set is no JSON type: pass sorted"
+    ):
+        perform(count.call(answer="odd"))
+    failed = perform(count.call(answer="odd"), raise_errors=False)
+    assert (failed.verb, failed.error is not None and "no JSON type" in failed.error) == ("retry", True)
+
+
 def test_the_payload_is_what_a_runner_would_hand_over() -> None:
     """By way of JSON: a copy, checked as enqueue() checks it; what doesn't fit the handler is a PayloadError."""
     seen: list[Any] = []

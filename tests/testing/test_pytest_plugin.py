@@ -18,6 +18,8 @@ from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.postgres import SOURCE_VARIABLE, URL_VARIABLE
 from tests.support.waiting import PATIENCE
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).resolve().parents[2]
 SHOP = """
     from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker

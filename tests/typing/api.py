@@ -49,6 +49,11 @@ def after_a_minute(attempt: int, error: BaseException) -> timedelta | None:
     return timedelta(minutes=1) if attempt < 3 else None
 
 
+@jobs.handler("page.count", keep_result=True)
+def count(ctx: JobContext, document_id: int) -> dict[str, int]:
+    return {"pages": document_id}
+
+
 @jobs.handler("report.build", retry=after_a_minute, priority=0, timeout="never")
 def build() -> None: ...
 
@@ -60,6 +65,8 @@ def right_calls(ctx: JobContext) -> None:
     assert_type(rename.call(7, title="t"), HandlerCall)
     assert_type(rename(7, title="t"), Retry | Snooze | Discard | None)
     assert_type(send.call(address="a@example.org"), HandlerCall)
+    assert_type(count(ctx, document_id=7), dict[str, int])
+    assert_type(count.keep_result, bool)
     assert_type(build.call(), HandlerCall)
     assert_type(build.is_async, bool)
     assert_type(enqueue(embed.call(document_id=7), idempotency_key="embed:7"), Job)
@@ -85,6 +92,7 @@ def wrong_settings() -> None:
     jobs.handler("e", True)  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
     jobs.handler("f", timeout=30)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.handler("g", timeout="30s")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.handler("h", keep_result="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     exponential(base=10)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     delays([1, 2])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     Snooze(300)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

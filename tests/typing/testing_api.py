@@ -66,10 +66,13 @@ async def async_targets(
     refute_enqueued(session)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
 
 
-async def runs() -> None:
+async def runs(session: Session, async_session: AsyncSession, engine: Engine) -> None:
     assert_type(perform(embed.call(document_id=7), attempt=2, raise_errors=False), Performed)
     assert_type(perform(jobs, "document.embed", {"document_id": 7}).status, JobStatus)
     assert_type(await perform_async(embed.call(document_id=7)), Performed)
+    perform(embed.call(document_id=7), session=session)
+    await perform_async(embed.call(document_id=7), session=async_session)
+    perform(embed.call(document_id=7), session=engine)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     perform(embed.call(document_id=7), attempts=2)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     perform(embed.call(document="7"))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 

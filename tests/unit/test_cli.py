@@ -22,7 +22,10 @@ from sa_jobqueue.cli import cli
 from sa_jobqueue.cli import run as run_command
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.runner import QueueSettings
+from tests.support import forked
 from tests.support.waiting import PATIENCE
+
+pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[2]
 URL = "postgresql://user:hunter2@db.example/app"
@@ -77,15 +80,8 @@ def invoke(*arguments: str, **environment: str) -> Result:
 def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, with the real runner."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run(
-        [sys.executable, "-m", "sa_jobqueue", *arguments],
-        cwd=cwd,
-        env=inherited | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    variables = inherited | {"PYTHONPATH": str(ROOT)} | environment
+    return forked.run(["sa_jobqueue", *arguments], cwd=cwd, env=variables, timeout=PATIENCE)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
@@ -104,6 +100,7 @@ def test_defaults() -> None:
     assert (settings.lease, settings.poll_interval) == (timedelta(minutes=2), timedelta(seconds=1))
     assert (settings.grace, settings.burst, settings.name) == (timedelta(seconds=25), False, None)
     assert settings.timeout is None
+    assert (settings.listen, settings.listen_url) == (True, None)
 
 
 def test_options() -> None:
@@ -119,6 +116,7 @@ def test_options() -> None:
         "0s",
     ]
     arguments += ["--timeout", "10m", "--burst", "--name", "pod-7"]
+    arguments += ["--no-listen", "--listen-url", "postgresql://direct/shop"]
     assert invoke(*arguments, "--database-url", URL).exit_code == 0
     settings = FakeRunner.made.settings
     assert settings.queues == {
@@ -130,6 +128,8 @@ def test_options() -> None:
     assert (settings.lease, settings.poll_interval) == (timedelta(seconds=30), timedelta(milliseconds=500))
     assert (settings.grace, settings.burst, settings.name) == (timedelta(0), True, "pod-7")
     assert settings.timeout == timedelta(minutes=10)
+    assert not settings.listen
+    assert str(settings.listen_url) == "postgresql+psycopg://direct/shop"
 
 
 def test_variables() -> None:
@@ -141,6 +141,8 @@ def test_variables() -> None:
         SA_JOBQUEUE_POLL_INTERVAL="2s",
         SA_JOBQUEUE_GRACE="",
         SA_JOBQUEUE_NAME="n",
+        SA_JOBQUEUE_LISTEN_URL="postgresql://direct/shop",
+        SA_JOBQUEUE_NO_LISTEN="1",
         SA_JOBQUEUE_SCHEMA="",
         SA_JOBQUEUE_LOG_FORMAT="",
     )
@@ -148,6 +150,7 @@ def test_variables() -> None:
     settings = FakeRunner.made.settings
     assert (settings.queues, settings.lease, settings.name) == ({"ai": 1}, timedelta(minutes=1), "n")
     assert (settings.poll_interval, settings.grace) == (timedelta(seconds=2), timedelta(seconds=25))
+    assert (settings.listen, str(settings.listen_url)) == (False, "postgresql+psycopg://direct/shop")
 
 
 @pytest.mark.parametrize(

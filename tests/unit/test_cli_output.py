@@ -122,6 +122,7 @@ def test_when_of_each_status() -> None:
             "idempotency_key": None,
             "reason": None,
             "error": None,
+            "progress": None,
             "created_at": NOW,
             "updated_at": NOW,
             "finished_at": None,

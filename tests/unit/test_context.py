@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from sa_jobqueue.context import JobContext
+from sa_jobqueue.context import JobContext, context_of
 from sa_jobqueue.errors import JobCancelledError, LeaseLostError
+from sa_jobqueue.records import Progress
+from tests.support.executions import claimed_job
 
 
 def make_context(**changes: Any) -> JobContext:
@@ -74,3 +76,51 @@ def test_a_copy_is_a_snapshot(copied: Any) -> None:
     context.mark_lost()
     assert (snapshot.lost, snapshot.cancel_requested) == (False, True)
     assert (snapshot.id, snapshot.payload, snapshot.run_at) == (context.id, context.payload, context.run_at)
+
+
+def test_the_latest_progress_counts() -> None:
+    """Each report takes the place of the last; whoever listens is told that there is one, never what."""
+    calls = list[None]()
+    context = context_of(claimed_job(), runner_id="me", on_progress=lambda: calls.append(None))
+    assert context.latest_progress is None
+    context.progress(0.4, "page 12")
+    context.progress(1)
+    context.progress(None, "cleaning up")
+    assert context.latest_progress == Progress(None, "cleaning up")
+    assert len(calls) == 3
+    make_context().progress(0)  # nobody listens
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ((1.01,), ValueError, r"progress\(1\.01\): a share is from 0 to 1: divide by the whole"),
+        ((-0.1,), ValueError, "a share is from 0 to 1"),
+        ((float("nan"),), ValueError, "a share is from 0 to 1"),
+        (("0.5",), TypeError, "expected a share from 0 to 1 or None, got '0.5'"),
+        ((True,), TypeError, "expected a share from 0 to 1 or None, got True"),
+        ((0.5, 12), TypeError, r"progress\(text=\.\.\.\): expected a text, got int"),
+        ((None,), ValueError, "nothing to tell: pass a share from 0 to 1, a text, or both"),
+    ],
+)
+def test_odd_progress_is_refused_at_the_call(given: Any, error: type[Exception], says: str) -> None:
+    """The handler's own line fails, and what was reported before stays."""
+    context = make_context()
+    context.progress(0.2)
+    with pytest.raises(error, match=says):
+        context.progress(*given)
+    assert context.latest_progress == Progress(0.2)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda context: pickle.loads(pickle.dumps(context))]
+)
+def test_the_progress_of_a_copy_reaches_nobody(copied: Any) -> None:
+    """A copy belongs to no runner: it keeps what was said, and what it says itself is heard by nobody."""
+    calls = list[None]()
+    context = context_of(claimed_job(), runner_id="me", on_progress=lambda: calls.append(None))
+    context.progress(0.4)
+    snapshot = copied(context)
+    assert snapshot.latest_progress == Progress(0.4)
+    snapshot.progress(0.5)
+    assert (len(calls), context.latest_progress) == (1, Progress(0.4))

@@ -221,7 +221,8 @@ def test_an_empty_queue_does_not_slow_down_a_full_one() -> None:
     state, _ = _after(state, _claimed(claim, {"full": 4}))
     for turn in range(1, 20):
         now = 100.0 + turn * 0.01
-        state, (claim,) = _after(state, Freed({"full": state.lanes["full"].held}), now=now)
+        held = state.lanes["full"].held
+        state, (claim,) = _after(state, Freed({"full": held}), Written(held), now=now)
         assert claim.quotas["full"] >= 4
         assert "empty" not in claim.quotas
         state, _ = _after(state, _claimed(claim, dict(claim.quotas)), now=now)
@@ -243,7 +244,7 @@ def test_a_wake_up_looks_at_once() -> None:
 
 def test_a_stalled_lane_gives_back_what_waits_and_claims_no_more_ahead() -> None:
     """Jobs in line behind long ones become another runner's chance, and are not claimed ahead again."""
-    state = _state(lanes={"default": Lane(2, held=52, pace=500.0, paced_at=100.0)})
+    state = _state(lanes={"default": Lane(2, held=52, recent=250.0, span=0.5, paced_at=100.0)})
     assert _after(state)[1] == [WaitUntil(100.0 + CLAIM_AHEAD_PATIENCE)]
     state, actions = _after(state, now=101.0)
     assert actions == [GiveBack(("default",)), WaitUntil(102.0)]

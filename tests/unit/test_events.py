@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from sa_jobqueue.events import Event, JobsClaimed, JobStarted, LoopRecovered, Subscribers
+from sa_jobqueue.events import Event, JobsClaimed, JobSettled, JobStarted, LoopRecovered, Subscribers
+from sa_jobqueue.states import Verb
 
 STARTED = JobStarted(job_id=1, kind="k", queue="default", attempt=1, max_attempts=5)
 RECOVERED = LoopRecovered(runner_id="r", loop="dispatcher", failures=3, after=timedelta(seconds=7))
@@ -51,6 +52,35 @@ def test_nobody_listening_is_false() -> None:
     assert not Subscribers()
     assert Subscribers([lambda _event: None])
     Subscribers().emit(STARTED)
+
+
+class Choosy:
+    """A subscriber that has a use for dead jobs only."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def hears(self, kind: type[Event], verb: Verb | None) -> bool:
+        return kind is JobSettled and verb is Verb.DISCARD
+
+
+def test_what_nobody_hears_need_not_be_made() -> None:
+    """A subscriber may say what it has no use for; one that doesn't say, or fails to, hears everything."""
+    choosy = Subscribers([Choosy()])
+    assert choosy.hear(JobSettled, Verb.DISCARD)
+    assert not choosy.hear(JobSettled, Verb.COMPLETE)
+    assert not choosy.hear(JobStarted)
+    assert Subscribers([Choosy(), lambda _event: None]).hear(JobStarted)
+    assert not Subscribers().hear(JobStarted)
+
+
+def test_a_subscriber_that_fails_to_say_is_told() -> None:
+    """Better an event too many than one that nobody hears of."""
+
+    class Broken(Choosy):
+        def hears(self, kind: type[Event], verb: Verb | None) -> bool:
+            raise ValueError("boom")
+
+    assert Subscribers([Broken()]).hear(JobStarted)
 
 
 def test_a_subscriber_is_callable() -> None:

@@ -186,6 +186,27 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "job 17 document.embed: attempt 2 ended in complete, not written: the row doesn't exist any more",
     ),
     (
+        ev.OutcomeDropped(**JOB, verb=Verb.RETRY, cause="completed", error=ERROR),
+        "WARNING",
+        (
+            "job 17 document.embed: it is done by the handler's own transaction, what the handler ended in after that, "
+            "retry, is not written: ValueError: boom"
+        ),
+    ),
+    (
+        ev.CompletionInDoubt(**JOB, error=ERROR),
+        "WARNING",
+        (
+            "job 17 document.embed: not known whether the handler's own transaction has landed, finding out: "
+            "ValueError: boom"
+        ),
+    ),
+    (
+        ev.CompletionInDoubt(**JOB),
+        "DEBUG",
+        "job 17 document.embed: not known yet whether it is done, somebody else ends the handler's transaction",
+    ),
+    (
         ev.LeaseLost(**JOB, cause="lost"),
         "WARNING",
         (
@@ -246,6 +267,22 @@ LINES: list[tuple[ev.Event, str, str]] = [
         ev.PolicyFault(**JOB, fault="returned -1, expected a timedelta or None", delay=20 * SECOND),
         "ERROR",
         "job 17 document.embed: retry policy returned -1, expected a timedelta or None; the default policy's delay: 20s",
+    ),
+    (
+        ev.WakeUpFailed(runner_id="r", cause="unheard"),
+        "WARNING",
+        (
+            "what is notified in the database does not get here, so commits do not wake this runner and it polls: most often "
+            "a transaction pooler is in between; give a direct address by --listen-url, or --no-listen"
+        ),
+    ),
+    (
+        ev.WakeUpFailed(runner_id="r", cause="refused", fault="InsufficientPrivilege, SQLSTATE 42501"),
+        "WARNING",
+        (
+            "the database does not let this runner say that it waits for jobs (InsufficientPrivilege, SQLSTATE 42501), so "
+            "it polls: it needs SELECT, INSERT, UPDATE and DELETE on jobqueue_idle"
+        ),
     ),
     (
         ev.LoopFailed(runner_id="r", loop="dispatcher", error=ERROR, failures=1, retry_in=SECOND),
@@ -320,6 +357,21 @@ def test_the_level_of_the_logger_decides(
     with caplog.at_level(lowest + 1, logger.name):
         log_event(event)
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(("event", "level", "message"), LINES, ids=lambda value: type(value).__name__)
+def test_what_is_logged_is_heard(
+    event: ev.Event, level: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No event that would be logged is left unmade; those that every job brings are, where they are not logged."""
+    settled_well = isinstance(event, ev.JobSettled) and event.verb is Verb.COMPLETE and event.fault is None
+    verb = Verb.COMPLETE if settled_well else None
+    lowest = logging.getLevelNamesMapping()[level]
+    with caplog.at_level(lowest, logger.name):
+        assert log_event.hears(type(event), verb)
+    with caplog.at_level(logging.WARNING, logger.name):
+        routine = settled_well or isinstance(event, ev.JobStarted | ev.JobsClaimed)
+        assert log_event.hears(type(event), verb) is not routine
 
 
 def record_of(event: ev.Event, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:

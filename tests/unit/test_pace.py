@@ -31,6 +31,45 @@ def test_short_jobs_are_claimed_ahead_as_far_as_a_blink(per_tick: int, ahead: in
     assert lane.wanted(now) <= CLAIM_AHEAD_LIMIT
 
 
+def test_short_jobs_are_known_after_a_few() -> None:
+    """A full queue is claimed in large batches from the fourth claim on, not after a time in which it could be empty."""
+    lane, now, claims = Lane(10), 1000.0, []
+    while len(claims) < 5:
+        claims.append(lane.wanted(now))
+        now += 0.002  # the claim's own time tells nothing
+        lane = lane.looked(asked=claims[-1], got=claims[-1], now=now, poll=1.0)
+        now += 0.0001 * claims[-1]
+        lane = lane.finished(claims[-1], now)
+    assert claims[0] == claims[1] == 10
+    assert claims[2] == pytest.approx(10 + 40, abs=2)
+    assert claims[3] > 200
+    assert claims[4] > 900
+
+
+def test_one_short_job_among_long_ones_proves_nothing() -> None:
+    """Until as many have ended as there are slots nothing is claimed ahead, and then as much as the pace says."""
+    lane, now = Lane(10).looked(asked=10, got=10, now=1000.0, poll=1.0), 1000.0
+    for _ in range(10):
+        now += 0.001
+        lane = lane.finished(1, now)
+        assert lane.wanted(now) == 1
+        lane = lane.looked(asked=1, got=1, now=now, poll=1.0)
+    for _ in range(100):  # nine slots are taken, the tenth goes on with 20 jobs a second
+        now += 0.05
+        lane = lane.finished(1, now)
+        assert lane.wanted(now) <= 1 + 2
+        lane = lane.looked(asked=1, got=1, now=now, poll=1.0)
+
+
+def test_time_without_work_teaches_nothing() -> None:
+    """A queue that was empty for a moment goes on at its pace; after some seconds the lane begins anew."""
+    lane, now = _fast(Lane(4, held=4), per_tick=50)
+    empty = lane.finished(lane.held, now)
+    for pause, ahead in ((0.2, 500), (10.0, 0)):
+        again = empty.looked(asked=100, got=0, now=now + pause, poll=1.0)
+        assert again.wanted(now + pause) == pytest.approx(4 + ahead, rel=0.2)
+
+
 def test_the_pace_is_forgotten() -> None:
     """What was short a few seconds ago says nothing about now."""
     lane, now = _fast(Lane(4, held=4), per_tick=10)
@@ -51,7 +90,7 @@ def test_what_never_began_frees_a_slot_and_teaches_nothing() -> None:
     """A thousand jobs given back at once are no thousand handlers: or they would be claimed ahead again."""
     lane = Lane(2, held=1002, paced_at=10.0)
     assert lane.unstarted(1000) == Lane(2, held=2, paced_at=10.0)
-    assert lane.finished(1000, 10.1).pace > 1000
+    assert lane.finished(1000, 10.1).wanted(10.1) > 500
 
 
 def test_many_finishes_at_the_same_moment_stay_finite() -> None:
@@ -81,6 +120,6 @@ def test_looks_follow_what_was_found(got: int, second_look: bool, wait: float | 
 def test_a_lane_stalls_only_with_jobs_in_line() -> None:
     """Handlers that take long are no stall; jobs in line behind them are, once patience is over."""
     assert Lane(2, held=2, paced_at=5.0).stalls_at is None
-    waiting = Lane(2, held=3, paced_at=5.0, pace=100.0)
+    waiting = Lane(2, held=3, paced_at=5.0, recent=50.0, span=0.5)
     assert waiting.stalls_at == 5.0 + CLAIM_AHEAD_PATIENCE
     assert waiting.stalled(6.0) == Lane(2, held=3, paced_at=6.0)

@@ -18,7 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_jobqueue import Job, ref
-from sa_jobqueue.payloads import MAX_DEPTH, MAX_PAYLOAD_BYTES, Ref, check_key, encode, fix, resolve
+from sa_jobqueue.payloads import (
+    MAX_DEPTH,
+    MAX_PAYLOAD_BYTES,
+    Ref,
+    check_key,
+    encode,
+    encode_result,
+    fix,
+    resolve,
+)
 
 SECRET = "S3CR3T-42"
 
@@ -300,3 +309,15 @@ def test_a_key_is_stored_as_plain_text() -> None:
     """A driver may store an Enum member by its name instead of its value."""
     assert type(check_key("idempotency_key", Word.A)) is str
     assert check_key("idempotency_key", "\U0001f600" * 512) == "\U0001f600" * 512
+
+
+def test_a_result_is_bound_as_a_payload_is_but_never_refused_for_its_size() -> None:
+    """None is no result; above 64 KiB a note stands in its place; what no JSON holds is refused with its path."""
+    assert encode_result(None) is None
+    assert encode_result({"a": [1]}) == '{"a":[1]}'
+    assert encode_result("x" * 65_534) == '"' + "x" * 65_534 + '"'
+    assert json.loads(str(encode_result("x" * 65_535))) == {"dropped": "result too large", "bytes": 65_537}
+    with pytest.raises(TypeError, match=r"^\$\.a: set is no JSON type"):
+        encode_result({"a": {1}})
+    with pytest.raises(TypeError, match=r"ref\(\) in it"):
+        encode_result({"a": Ref(object(), "id")})

@@ -33,12 +33,21 @@ def _landing(owner: _Owner | None, verb: Verb, *, again: bool = False) -> tuple[
         (_Owner("done", None, THEIRS, None), Verb.COMPLETE, Landing.LOST),
         # A token completes or does something else, never both: another verb of mine is not this completion.
         (_Owner("ready", None, MINE, None), Verb.COMPLETE, Landing.LOST),
-        (_Owner("done", None, MINE, None), Verb.RETRY, Landing.LOST),
     ],
 )
 def test_what_has_not_landed(owner: _Owner | None, verb: Verb, landing: Landing, again: bool) -> None:
     """Sent for the first time or again: a row that doesn't show our own settlement says that it was left out."""
     assert _landing(owner, verb, again=again) == (landing, None)
+
+
+def test_a_completion_that_was_in_doubt() -> None:
+    """Another verb is sent after it, and done says that the completion was first: nothing leads out of done."""
+    done = _Owner("done", None, MINE, None)
+    for verb in (Verb.RETRY, Verb.SNOOZE, Verb.DISCARD, Verb.ABORT):
+        settled = _judge(KEY, done, verb, again=True)
+        assert (settled.landing, settled.status, settled.completed) == (Landing.LANDED, JobStatus.DONE, True)
+        assert _judge(KEY, done, verb, again=False).landing is Landing.LOST, "nobody was in doubt"
+    assert not _judge(KEY, done, Verb.COMPLETE, again=True).completed, "it is what was sent"
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ def test_async_functions_are_told_apart() -> None:
         ({"timeout": 0}, TypeError, "timeout=0: "),
         ({"timeout": False}, TypeError, "timeout=False: "),
         ({"timeout": "30s"}, TypeError, "timeout='30s': "),
+        ({"keep_result": 1}, TypeError, "keep_result=1: expected True or False"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(

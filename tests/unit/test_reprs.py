@@ -11,13 +11,13 @@ import pytest
 
 from sa_jobqueue.records import ClaimedJob, HandlerCall, NewJob, Settlement
 from sa_jobqueue.states import Verb
-from sa_jobqueue.views import JobDetails
+from sa_jobqueue.views import JobDetails, JobProgress
 
 SECRET = "S3CR3T-42"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HELD = {"token": SECRET}
 NOTHING: dict[str, Any] = dict.fromkeys(one.name for one in fields(JobDetails))
-DETAILS = NOTHING | dict.fromkeys(("payload", "result", "progress", "trace_context"), HELD) | {"id": 7}
+DETAILS = NOTHING | dict.fromkeys(("payload", "result", "trace_context"), HELD) | {"id": 7}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ DETAILS = NOTHING | dict.fromkeys(("payload", "result", "progress", "trace_conte
     [
         ClaimedJob(7, uuid4(), "k", "q", HELD, 1, 5, 1, 0, 5, NOW, NOW, None, False),
         HandlerCall("k", HELD, "q", 5, None, 1),
-        JobDetails(**DETAILS),
+        JobDetails(**DETAILS | {"progress": JobProgress(0.5, SECRET)}),
         NewJob(kind="k", payload=str(HELD)),
         Settlement(7, uuid4(), Verb.COMPLETE, result=SECRET),
         Settlement(7, uuid4(), Verb.RETRY, error=SECRET, reason=SECRET),

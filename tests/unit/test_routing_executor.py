@@ -17,7 +17,7 @@ class _Fake:
 
     def __init__(self, *, ends: bool = True) -> None:
         self.calls: list[str] = []
-        self.waiting: list[Execution] = []
+        self.line: list[Execution] = []
         self.interrupted: list[Execution] = []
         self._ends = ends
 
@@ -26,12 +26,15 @@ class _Fake:
 
     def submit(self, executions: Sequence[Execution]) -> None:
         self.calls.append("submit")
-        self.waiting += executions
+        self.line += executions
 
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
-        taken = [one for one in self.waiting if one.job.queue in queues]
-        self.waiting = [one for one in self.waiting if one not in taken]
+        taken = [one for one in self.line if one.job.queue in queues]
+        self.line = [one for one in self.line if one not in taken]
         return taken
+
+    def waiting(self, queue: str) -> int:
+        return sum(one.job.queue == queue for one in self.line)
 
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:
         self.interrupted.append(execution)
@@ -52,8 +55,8 @@ def test_each_queue_has_its_executor() -> None:
     executor.start()
     batch = [execution(queue=queue) for queue in ("a", "b", "c", "b", "a")]
     executor.submit(batch)
-    assert one.waiting == [batch[0], batch[2], batch[4]]
-    assert other.waiting == [batch[1], batch[3]]
+    assert one.line == [batch[0], batch[2], batch[4]]
+    assert other.line == [batch[1], batch[3]]
     assert executor.take_back(["b", "c"]) == [batch[1], batch[3], batch[2]]
     assert executor.interrupt(batch[0], Interruption.SHUTDOWN)
     assert not executor.interrupt(batch[1], Interruption.SHUTDOWN)

@@ -32,6 +32,8 @@ from sa_jobqueue.runner import QueueSettings, Runner, RunnerSettings
         ({"prune_interval": timedelta(0)}, "prune_interval=0s: must be from 10ms"),
         ({"timeout": timedelta(0)}, "timeout=0s: must be from 1ms to 366d"),
         ({"timeout": timedelta.max}, "timeout="),
+        ({"listen_url": "mysql://host/shop"}, "listen_url: the queue needs PostgreSQL"),
+        ({"listen_url": " "}, "listen_url: the database URL is empty"),
     ],
 )
 def test_what_cannot_work_is_refused(settings: dict[str, Any], words: str) -> None:
@@ -48,6 +50,8 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any], words: str) -> No
         ({"queues": None}, "queues=None: expected"),
         ({"queues": {1: 4}}, "queues: expected a text, got 1"),
         ({"burst": "no"}, "burst='no': must be True or False"),
+        ({"listen": 1}, "listen=1: must be True or False"),
+        ({"listen_url": 7}, "listen_url: expected a URL, got int"),
         ({"name": 7}, "name: expected a text, got 7"),
     ],
 )
@@ -55,6 +59,13 @@ def test_what_is_of_another_type_is_refused(settings: dict[str, Any], words: str
     """With what was expected, not with whatever a later line happens to say."""
     with pytest.raises(TypeError, match=words):
         RunnerSettings(**settings)
+
+
+def test_where_it_listens_is_no_secret_that_is_told() -> None:
+    """Whoever prints the settings sees the address and no password; any driver's URL will do."""
+    settings = RunnerSettings(listen_url="postgresql+asyncpg://app:S3CR3T@host/shop")
+    assert "S3CR3T" not in repr(settings)
+    assert "postgresql+psycopg://app:***@host/shop" in repr(settings)
 
 
 def test_what_is_independent_may_differ_by_as_much_as_one_likes() -> None:

@@ -22,6 +22,7 @@ from sa_jobqueue.runner.settle import (
     Settling,
     StopSettling,
     Tell,
+    freed,
     step,
 )
 from sa_jobqueue.states import Verb
@@ -81,21 +82,27 @@ def test_batches_are_bounded_and_keep_their_order() -> None:
     assert state == Settling()
 
 
-def test_slots_are_free_before_the_write() -> None:
-    """The dispatcher is told when the handler is done, once, and apart from what never began."""
+def test_what_is_decided_is_told() -> None:
+    """The dispatcher hears how many outcomes are written; of ended handlers it has heard already."""
     outcomes = [finished(queue="a"), finished(queue="a"), finished(Verb.RELEASE, queue="b", seconds=None)]
-    state, actions = step(Settling(), outcomes, 0.0)
-    assert actions[0] == Tell(Freed({"a": 2}, {"b": 1}))
-    assert isinstance(actions[1], Flush)
-    _, actions = step(state, [_answered(actions[1])], 0.0)
+    state, (flush,) = step(Settling(), outcomes, 0.0)
+    assert isinstance(flush, Flush)
+    _, actions = step(state, [_answered(flush)], 0.0)
     assert _of(Tell, actions) == [Tell(Written(3))]
+
+
+def test_what_has_ended_is_told_apart_from_what_never_began() -> None:
+    """Only the former tells how long jobs take; what still runs keeps its slot."""
+    outcomes = [finished(queue="a"), finished(queue="a"), finished(Verb.RELEASE, queue="b", seconds=None)]
+    outcomes.append(finished(seconds=None)._replace(still_runs=True))
+    assert freed(outcomes) == Freed({"a": 2}, {"b": 1}, running=1)
 
 
 def test_an_outcome_in_place_of_a_running_handler_frees_no_slot() -> None:
     """It is written as any other; the slot is free when the handler has ended."""
     one = finished(seconds=None)._replace(still_runs=True)
     _, actions = step(Settling(), [one, finished(queue="a")], 0.0)
-    assert actions[0] == Tell(Freed({"a": 1}, {}, running=1))
+    assert actions[0] == Tell(Freed({}, {}, running=1))
     assert isinstance(actions[1], Flush)
     assert one in actions[1].batch
 
@@ -198,6 +205,20 @@ def test_what_is_decided_is_concluded_once(landing: Landing) -> None:
     (conclusion,) = _of(Conclude, actions)
     assert [answer.landing for answer in conclusion.answers] == [landing]
     assert state == Settling()
+
+
+def test_what_follows_a_completion_in_doubt_is_reconciled_from_its_first_try_on() -> None:
+    """Its lease is renewed and what has landed counts, as if it had been sent before; its neighbours go as ever."""
+    usual, doubtful = finished(), finished(Verb.RETRY)._replace(again=True)
+    state, flush = _sent(Settling(), usual, doubtful)
+    assert flush == Flush((doubtful,), again=True)
+    state, actions = step(state, [_answered(flush, BUSY)], 1.0)
+    assert actions[-1] == Flush((usual,))
+    state, actions = step(state, [_answered(actions[-1])], 1.0)
+    assert actions[-1] == WaitUntil(1.0 + FIRST_WAIT)
+    assert step(state, (), 1.0 + FIRST_WAIT)[1] == [Flush((doubtful,), again=True)], (
+        "its COMMIT may be under way"
+    )
 
 
 def test_a_stop_drains_first() -> None:

@@ -11,20 +11,27 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql.expression import ClauseElement
 
-from sa_jobqueue.queries import due, expired, held, schema, stored, unknown, unserved
+from sa_jobqueue.queries import due, ending, expired, held, schema, stored, unknown, unserved
 from sa_jobqueue.statements import (
     bring_forward,
     cancel,
     claim,
+    idle,
     postpone,
     redrive,
     renew,
+    report,
     reschedule,
     rescue,
     settle,
 )
 
-BATCHES = [renew.renew, rescue.rescue, *(statement for statement, _ in settle.SETTLING.values())]
+BATCHES = [
+    renew.renew,
+    report.report,
+    rescue.rescue,
+    *(statement for statement, _ in settle.SETTLING.values()),
+]
 OPERATOR = [cancel.cancel, redrive.redrive, redrive.redrive_keyed, reschedule.reschedule]
 STATEMENTS: list[Callable[[], Any]] = [
     *BATCHES,
@@ -39,6 +46,7 @@ STATEMENTS: list[Callable[[], Any]] = [
     expired.expired,
     held.owners,
     held.of_token,
+    ending.ending,
     schema.comment,
     unknown.unknown_kinds,
     unknown.waiting,
@@ -46,6 +54,9 @@ STATEMENTS: list[Callable[[], Any]] = [
     due.due_queues,
     stored.stored_jobs,
     bring_forward.bring_forward,
+    idle.wait_for_jobs,
+    idle.stop_waiting,
+    schema.channel,
 ]
 
 
@@ -54,7 +65,10 @@ def text_of(statement: ClauseElement) -> str:
 
 
 def test_claim() -> None:
-    """The claim, word for word: one branch per queue and priority, both limited, ids by an array sub-select."""
+    """The claim, word for word: one branch per queue and priority, both limited, ids by an array sub-select.
+
+    Each branch begins behind its mark.
+    """
     assert text_of(claim.claim()) == (
         "UPDATE jobqueue_jobs SET status='running', attempts=(least(jobqueue_jobs.attempts, 2147483646) + 1), "
         "lease_token=CAST(%(token)s::UUID AS UUID), "
@@ -62,12 +76,16 @@ def test_claim() -> None:
         "leased_by=CAST(%(runner)s::VARCHAR AS TEXT), updated_at=statement_timestamp() "
         "WHERE jobqueue_jobs.id = ANY (ARRAY((SELECT taken.id "
         "FROM unnest(CAST(%(queues)s::TEXT[] AS TEXT[]), CAST(%(quotas)s::INTEGER[] AS INTEGER[])) "
-        "AS wanted(queue, quota) JOIN LATERAL (SELECT due.id AS id "
+        "WITH ORDINALITY AS wanted(queue, quota, position) JOIN LATERAL (SELECT due.id AS id "
         "FROM generate_series(0, 9) AS level(priority) JOIN LATERAL (SELECT job.id AS id "
         "FROM jobqueue_jobs AS job WHERE job.status = 'ready' AND job.queue = wanted.queue "
         "AND job.priority = level.priority AND job.kind = ANY (CAST(%(kinds)s::TEXT[] AS TEXT[])) "
-        "AND job.run_at <= statement_timestamp() ORDER BY job.run_at, job.id "
-        "LIMIT wanted.quota FOR UPDATE SKIP LOCKED) AS due ON true "
+        "AND job.run_at <= statement_timestamp() AND (job.run_at, job.id) > ("
+        "coalesce((CAST(%(low_times)s::TIMESTAMP WITH TIME ZONE[] AS TIMESTAMP WITH TIME ZONE[]))"
+        "[((wanted.position - 1) * 10 + level.priority + 1)], CAST('-infinity' AS TIMESTAMP WITH TIME ZONE)), "
+        "coalesce((CAST(%(low_ids)s::BIGINT[] AS BIGINT[]))"
+        "[((wanted.position - 1) * 10 + level.priority + 1)], CAST('-9223372036854775808' AS BIGINT))) "
+        "ORDER BY job.run_at, job.id LIMIT wanted.quota FOR UPDATE SKIP LOCKED) AS due ON true "
         "LIMIT wanted.quota) AS taken ON true))) RETURNING "
         "jobqueue_jobs.id, jobqueue_jobs.kind, jobqueue_jobs.queue, jobqueue_jobs.payload, "
         "jobqueue_jobs.payload_version, jobqueue_jobs.priority, jobqueue_jobs.attempts, jobqueue_jobs.returned, "
@@ -85,10 +103,11 @@ def test_claim() -> None:
 def test_batches_take_their_rows_by_id_and_token(build: Callable[[], Any]) -> None:
     """Id and token, in id order, skipping what is locked: nothing waits for a row, nothing relies on the id alone."""
     text = text_of(build())
-    assert re.match(r"WITH held AS MATERIALIZED \(SELECT job\.id AS id, batch\.position AS position", text)
+    assert re.match(r"WITH held AS MATERIALIZED \(SELECT mine\.id AS id, batch\.position AS position", text)
     cte, update = text.split(" UPDATE jobqueue_jobs ")
-    assert "ON job.id = batch.id AND job.lease_token = batch.token" in cte
-    assert cte.endswith("ORDER BY job.id FOR NO KEY UPDATE OF job SKIP LOCKED)")
+    assert "ORDER BY asked.id) AS batch JOIN LATERAL (SELECT job.id AS id FROM jobqueue_jobs AS job" in cte
+    assert "WHERE job.id = batch.id AND job.lease_token = batch.token" in cte
+    assert cte.endswith("FOR NO KEY UPDATE SKIP LOCKED) AS mine ON true)")
     assert "FROM held WHERE jobqueue_jobs.id = held.id RETURNING held.position" in update
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sa_jobqueue.completion.owner import Completion, Fate
 from sa_jobqueue.context import context_of
 from sa_jobqueue.events import Event, HandlerTimedOut, PolicyFault, Subscribers
 from sa_jobqueue.runner.book import Book
@@ -183,3 +184,34 @@ def test_who_has_ended_meanwhile_is_not_given_up() -> None:
     bench.keeper.perform(GiveUp((late.key,)))
     assert bench.outcomes == []
     assert not late.context.lost
+
+
+def _completing(bench: _Bench, fate: Fate, **settings: Any) -> Execution:
+    """One whose handler is past the fence of its completion."""
+    one = bench.begin(**settings)
+    completion = Completion(one.key)
+    assert bench.book.begin_completion(completion) is one
+    assert bench.book.pass_fence(one.key)
+    completion.fate = fate
+    return one
+
+
+def test_a_handler_that_has_completed_its_job_is_told_and_not_given_up() -> None:
+    """The job is done: there is nothing to write, and nobody to run it again."""
+    bench = _Bench(MINUTE)
+    one = _completing(bench, Fate.LANDED)
+    bench.keeper.perform(TimeOut(_much_later()))
+    assert [(type(event), event.completed) for event in bench.events] == [(HandlerTimedOut, True)]  # type: ignore[union-attr]
+    assert bench.interrupted == [(one, Interruption.TIMEOUT)]
+    bench.keeper.perform(GiveUp((one.key,)))
+    assert not bench.outcomes
+
+
+def test_a_handler_that_is_given_up_past_its_fence_may_have_completed_its_job() -> None:
+    """What is sent in its place is reconciled with that."""
+    bench = _Bench(MINUTE)
+    one = _completing(bench, Fate.OPEN)
+    bench.keeper.perform(TimeOut(_much_later()))
+    bench.keeper.perform(GiveUp((one.key,)))
+    (outcome,) = bench.outcomes
+    assert (outcome.settlement.verb, outcome.still_runs, outcome.again) == (Verb.RETRY, True, True)

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from sa_jobqueue.completion.owner import Completion, Fate
 from sa_jobqueue.errors import JobCancelledError
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.records import Settlement
@@ -235,3 +237,59 @@ def test_the_interruption_that_an_outcome_came_of_is_told() -> None:
         assert cause(interruption, raised=ValueError(SHUTDOWN_ERROR)) is None
         assert cause(interruption) is None
     assert cause(None, raised=CANCELLED) is None
+
+
+def _completion(fate: Fate, error: BaseException | None = None) -> Completion:
+    completion = Completion((7, UUID(int=7)))
+    completion.fate, completion.error = fate, error
+    return completion
+
+
+_NOT_LANDED = [Fate.OPEN, Fate.UNDONE, Fate.LOST, Fate.DOUBTFUL]
+
+
+@pytest.mark.parametrize("fate", _NOT_LANDED)
+@pytest.mark.parametrize("returned", [None, {"a": 1}])
+def test_a_return_after_a_completion_that_has_not_landed_is_its_failure(fate: Fate, returned: Any) -> None:
+    """Somebody swallowed the error: the job must not be done without what the completion was to write."""
+    failed = _completion(fate, ValueError("the commit failed"))
+    settlement = _verdict(returned=returned, completion=failed)
+    assert (settlement.verb, settlement.delay) == (Verb.RETRY, MINUTE)
+    assert settlement.error == "ValueError: the commit failed"
+    open_still = _verdict(returned=returned, completion=_completion(fate))
+    assert open_still.verb is Verb.RETRY
+    assert "has not been committed" in (open_still.error or "")
+
+
+def test_the_failure_of_a_completion_goes_by_the_rules_of_the_handler() -> None:
+    """A permanent error is dead at once, an outcome that was raised is that outcome, a cancellation cancels."""
+    permanent = handler(permanent=(ValueError,))
+    failed = _completion(Fate.UNDONE, ValueError())
+    assert verdict(claimed_job(), permanent, completion=failed).settlement.verb is Verb.DISCARD
+    raised = _completion(Fate.UNDONE, Settle(Snooze(HOUR)))
+    assert _verdict(completion=raised).verb is Verb.SNOOZE
+    cancelled = _completion(Fate.UNDONE, JobCancelledError("stop"))
+    assert _verdict(completion=cancelled, **ASKED).verb is Verb.ABORT
+    interrupted = _completion(Fate.DOUBTFUL, asyncio.CancelledError())
+    shut_down = _verdict(completion=interrupted, interruption=Interruption.SHUTDOWN)
+    assert (shut_down.verb, shut_down.error) == (Verb.RETRY, SHUTDOWN_ERROR)
+
+
+@pytest.mark.parametrize("fate", _NOT_LANDED)
+def test_what_a_handler_says_itself_after_a_failed_completion_counts(fate: Fate) -> None:
+    """It knows of the failure and asks for something: only a done job it can't have."""
+    failed = _completion(fate, ValueError("the commit failed"))
+    for returned, verb in [
+        (Retry(HOUR), Verb.RETRY),
+        (Snooze(HOUR), Verb.SNOOZE),
+        (Discard("no"), Verb.DISCARD),
+    ]:
+        assert _verdict(returned=returned, completion=failed).verb is verb
+    assert _verdict(raised=KeyError("x"), completion=failed).error == "KeyError: 'x'"
+
+
+def test_a_completion_that_has_landed_leaves_the_verdict_alone() -> None:
+    """What it makes of it is told, and never written."""
+    landed = _completion(Fate.LANDED)
+    assert _verdict(completion=landed).verb is Verb.COMPLETE
+    assert _verdict(raised=ValueError("x"), completion=landed).error == "ValueError: x"

@@ -18,7 +18,7 @@ from sa_jobqueue.store import inspection
 
 if TYPE_CHECKING:
     from sa_jobqueue.cli.connect import Database
-    from sa_jobqueue.views import JobFilter, JobPage, JobSummary
+    from sa_jobqueue.views import JobFilter, JobPage, JobProgress, JobSummary
 
 _COLUMNS = (
     Column("ID", right=True),
@@ -103,8 +103,21 @@ def _row(job: JobSummary, page: JobPage) -> list[str]:
 
 
 def _remark(job: JobSummary) -> str:
-    """The reason and the last error; a job that is done needs neither."""
+    """The reason and the last error, of a running job its progress; a job that is done needs none of them."""
     if job.status is JobStatus.DONE:
         return ""
-    asked = "cancel requested" if job.status is JobStatus.RUNNING and job.cancel_requested_at else None
-    return ": ".join(part for part in (asked, job.reason, job.error) if part)
+    running = job.status is JobStatus.RUNNING
+    asked = "cancel requested" if running and job.cancel_requested_at else None
+    # What an earlier attempt said is no news of this one.
+    known = running and job.progress is not None and job.progress.attempt == job.counted_attempts
+    progress = told(job.progress).split("\n", 1)[0] if known and job.progress is not None else None
+    return ": ".join(part for part in (asked, job.reason, progress, job.error) if part)
+
+
+def told(progress: JobProgress) -> str:
+    """A handler's report for people: "40%, page 12"."""
+    share = None
+    if progress.fraction is not None:
+        percent = round(progress.fraction * 100)
+        share = f"{percent if progress.fraction == 1 else min(percent, 99)}%"  # 100% is the end alone
+    return ", ".join(part for part in (share, progress.text) if part)

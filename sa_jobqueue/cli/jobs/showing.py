@@ -10,9 +10,10 @@ import click
 from sa_jobqueue import admin
 from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES, TroubleError
+from sa_jobqueue.cli.jobs.listing import told
 from sa_jobqueue.cli.jobs.selecting import JOB_ID
 from sa_jobqueue.cli.output import coloured, json_line
-from sa_jobqueue.cli.when import exact
+from sa_jobqueue.cli.when import exact, relative
 from sa_jobqueue.states import JobStatus
 from sa_jobqueue.terminal import safe, safe_lines
 
@@ -63,7 +64,6 @@ def described(job: JobDetails) -> Iterator[str]:
     for name, content in (
         ("payload", job.payload),
         ("result", job.result),
-        ("progress", job.progress),
         ("trace context", job.trace_context),
     ):
         if content is not None:
@@ -124,6 +124,7 @@ def _facts(job: JobDetails) -> dict[str, str | None]:
         "priority": f"{job.priority} (0 first, 9 last)",
         "attempts": f"{job.counted_attempts} of {job.max_attempts}{starts}",
         "reason": job.reason,
+        "progress": _progress(job),
         "run at": exact(job.run_at, now),
         "expires at": exact(job.expires_at, now),
         "lease": lease,
@@ -135,6 +136,15 @@ def _facts(job: JobDetails) -> dict[str, str | None]:
         "updated": exact(job.updated_at, now),
         "finished": exact(job.finished_at, now),
     }
+
+
+def _progress(job: JobDetails) -> str | None:
+    if (progress := job.progress) is None:
+        return None
+    said = told(progress)
+    if progress.attempt is None or progress.at is None:
+        return said
+    return f"{said} (attempt {progress.attempt}, {relative(progress.at, job.now)})"
 
 
 def _occasion(error: JobError) -> str:

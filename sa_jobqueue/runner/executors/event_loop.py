@@ -83,6 +83,9 @@ class AsyncioExecutor:
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
         return [execution for queue in queues for execution in self._lanes[queue].take_all()]
 
+    def waiting(self, queue: str) -> int:
+        return len(self._lanes[queue].waiting)
+
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:
         return execution.interrupt(cause)
 

@@ -10,10 +10,13 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sa_jobqueue.completion.owner import Fate
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
+    from sa_jobqueue.completion.owner import Completion
     from sa_jobqueue.context import JobContext
     from sa_jobqueue.handlers import Handler
     from sa_jobqueue.records import ClaimedJob
@@ -33,19 +36,56 @@ class Execution:
     """One claimed job with its handler and the context that the handler is given.
 
     `interruption` is the first cause for which the handler was asked to end, None while nobody asked. `timeout` is how
-    long the handler may run, for whoever watches it and for the text of its error.
+    long the handler may run, for whoever watches it and for the text of its error. `renewed_at`, in monotonic seconds, is
+    when the claim or renewal was sent that its lease was last counted from. `completion` is the one that the handler has
+    begun in a transaction of its own, `fenced` says that its fence may have been sent.
     """
 
-    __slots__ = ("_cancel", "context", "handler", "interruption", "job", "key", "timeout")
+    __slots__ = (
+        "_cancel",
+        "completion",
+        "context",
+        "fenced",
+        "handler",
+        "interruption",
+        "job",
+        "key",
+        "renewed_at",
+        "timeout",
+    )
 
-    def __init__(self, job: ClaimedJob, handler: Handler[..., ..., Any], context: JobContext) -> None:
+    def __init__(
+        self,
+        job: ClaimedJob,
+        handler: Handler[..., ..., Any],
+        context: JobContext,
+        *,
+        claimed_at: float = 0.0,
+    ) -> None:
         self.job: ClaimedJob = job
         self.handler: Handler[..., ..., Any] = handler
         self.context: JobContext = context
         self.key: Key = (job.id, job.token)
         self.interruption: Interruption | None = None
         self.timeout: timedelta | None = None
+        self.renewed_at: float = claimed_at
+        self.completion: Completion | None = None
+        self.fenced: bool = False
         self._cancel: Callable[[], object] | None = None
+
+    @property
+    def completed(self) -> bool:
+        """The handler's own transaction has completed the job: whatever it says afterwards, the job is done."""
+        return self.completion is not None and self.completion.fate is Fate.LANDED
+
+    @property
+    def doubtful(self) -> bool:
+        """The handler's own transaction may have completed the job, or may do so yet: only a fenced write can tell."""
+        return (
+            self.completion is not None
+            and self.fenced
+            and self.completion.fate not in (Fate.UNDONE, Fate.LOST)
+        )
 
     def cancel_by(self, cancel: Callable[[], object] | None) -> None:
         """For who carries it out: how any thread has the handler's task cancelled; None once there is nothing to cancel."""
@@ -76,6 +116,10 @@ class Executor(Protocol):
 
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
         """Give back what was submitted for these queues and has not begun; it never will."""
+        ...
+
+    def waiting(self, queue: str) -> int:
+        """How many of this queue are in line, submitted and not begun; cheap, and from any thread."""
         ...
 
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:

@@ -36,6 +36,9 @@ class RoutingExecutor:
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
         return [execution for queue in queues for execution in self._by_queue[queue].take_back([queue])]
 
+    def waiting(self, queue: str) -> int:
+        return self._by_queue[queue].waiting(queue)
+
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:
         return self._by_queue[execution.job.queue].interrupt(execution, cause)
 

@@ -38,6 +38,9 @@ class ThreadExecutor:
     def take_back(self, queues: Sequence[str]) -> list[Execution]:
         return [execution for queue in queues for execution in self._pools[queue].take_back()]
 
+    def waiting(self, queue: str) -> int:
+        return self._pools[queue].waiting()
+
     def interrupt(self, execution: Execution, cause: Interruption) -> bool:
         """Nothing ends a thread from outside: its handler may look at the context. The task of an async one can be."""
         return execution.interrupt(cause)
@@ -82,6 +85,9 @@ class Pool:
             with self._changing, suppress(RuntimeError, MemoryError):
                 if not self._stopped:
                     self._grow()
+
+    def waiting(self) -> int:
+        return self._waiting.qsize()
 
     def take_back(self) -> list[Execution]:
         taken: list[Execution] = []

@@ -1,0 +1,63 @@
+"""Who has reported progress that is not written yet. Handlers note it, the lease keeper and the settler take it.
+
+Only the keys are here: the latest report itself stays in the job's context, where the next one replaces it. So a handler
+may report a million times, and each costs one look at a set.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from uuid import UUID
+
+    Key = tuple[int, UUID]
+
+
+class Reports:
+    """The jobs with progress to be written. From any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fresh: set[Key] = set()
+        #: Taken to be written, and not answered yet.
+        self._writing: set[Key] = set()
+        self._announce: Callable[[], None] | None = None
+
+    def announce_by(self, announce: Callable[[], None]) -> None:
+        """Call this when there is a first report; no more until these have been taken."""
+        self._announce = announce
+
+    def note(self, key: Key) -> None:
+        """The context of this job has progress that nobody has written; called after it was put there."""
+        # Without the lock: whoever took the set away in between reads the context later than this, and so sees it.
+        if key in self._fresh:
+            return
+        with self._lock:
+            first = not self._fresh
+            self._fresh.add(key)
+        if first and self._announce is not None:
+            self._announce()
+
+    def take(self) -> set[Key]:
+        """All of them; read their contexts afterwards, and say when they are `written`."""
+        with self._lock:
+            self._writing, self._fresh = self._fresh, set()
+            return self._writing
+
+    def take_from(self, keys: Iterable[Key]) -> list[Key]:
+        """Those of these that are among them, or that somebody else has taken and may write too late."""
+        if not self._fresh and not self._writing:
+            return []
+        with self._lock:
+            taken = [key for key in keys if key in self._fresh or key in self._writing]
+            self._fresh = self._fresh.difference(taken)
+        return taken
+
+    def written(self, *, but: Iterable[Key] = ()) -> None:
+        """What was taken is written, `but` for these, which are there to be taken again; nobody is told of them."""
+        with self._lock:
+            self._writing = set()
+            self._fresh = self._fresh.union(but)

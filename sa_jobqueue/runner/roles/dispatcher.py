@@ -1,0 +1,158 @@
+"""The dispatcher's hands: claim jobs, hand them to the executor, and say that the runner waits for more."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import DBAPIError
+
+from sa_jobqueue.context import context_of
+from sa_jobqueue.events import (
+    JobsClaimed,
+    WakeUpFailed,
+)
+from sa_jobqueue.records import Settlement
+from sa_jobqueue.runner import dispatch, settle
+from sa_jobqueue.runner.executors.protocol import Execution
+from sa_jobqueue.runner.low_water import sight
+from sa_jobqueue.states import EXPIRED_REASON, Verb
+from sa_jobqueue.store.trouble import fault_of, passes_by_itself, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sa_jobqueue.completion import Completions
+    from sa_jobqueue.events import Subscribers
+    from sa_jobqueue.records import ClaimedJob
+    from sa_jobqueue.registry import Registry
+    from sa_jobqueue.runner.book import Book
+    from sa_jobqueue.runner.executors.protocol import Executor
+    from sa_jobqueue.store.leases import Store
+
+    Post = Callable[[Any], None]
+
+
+class Dispatcher:
+    """Claims jobs and hands them to the executor."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        registry: Registry,
+        queues: Sequence[str],
+        book: Book,
+        executor: Executor,
+        lease: timedelta,
+        runner_id: str,
+        to_settler: Post,
+        completions: Completions,
+        on_drained: Callable[[Exception | None], None],
+        subscribers: Subscribers,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._queues = list(queues)
+        self._kinds = registry.kinds
+        self._book = book
+        self._executor = executor
+        self._lease = lease
+        self._runner_id = runner_id
+        self._to_settler = to_settler
+        self._completions = completions
+        self._on_drained = on_drained
+        self._subscribers = subscribers
+        self._told_refused = False
+
+    def perform(self, action: Any) -> Any:
+        match action:
+            case dispatch.Claim():
+                return self._claim(action)
+            case dispatch.Announce(seconds):
+                return self._announce(seconds)
+            case dispatch.Count():
+                return dispatch.Counted(len(self._book))
+            case dispatch.ReleaseClaim(token):
+                self._store.release_claim(token=token)
+                return dispatch.Released(token)
+            case dispatch.GiveBack(queues):
+                for execution in self._executor.take_back(queues):
+                    self._settle_unstarted(execution, Settlement(*execution.key, Verb.RELEASE))
+            case dispatch.Drained(fault):
+                self._on_drained(fault)
+        return None
+
+    def _claim(self, claim: dispatch.Claim) -> dispatch.Claimed:
+        unsettled = len(self._book)
+        full = len(claim.behind) < len(claim.quotas)
+        now = self._store.now() if full else None
+        started = time.monotonic()
+        answer = self._store.claim_behind(
+            claim.behind,
+            token=claim.token,
+            quotas=claim.quotas,
+            kinds=self._kinds,
+            lease=self._lease,
+        )
+        jobs, seen = answer.jobs, sight(answer, seconds=time.monotonic() - started, now=now)
+        # Whatever fails up to here makes the claim a lost one, so from here on nothing may fail.
+        executions = [self._execution(job, started) for job in jobs]
+        self._book.hold(executions)
+        startable = []
+        for execution in executions:
+            if execution.job.expired:
+                aborted = Settlement(*execution.key, Verb.ABORT, reason=EXPIRED_REASON)
+                self._settle_unstarted(execution, aborted)
+            else:
+                startable.append(execution)
+        got = Counter(job.queue for job in jobs)
+        if jobs and self._subscribers.hear(JobsClaimed):
+            duration = timedelta(seconds=time.monotonic() - started)
+            self._subscribers.emit(JobsClaimed(runner_id=self._runner_id, queues=got, duration=duration))
+        self._executor.submit(startable)
+        jitter = random.random()  # noqa: S311 - spreads polls
+        return dispatch.Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen)
+
+    def _announce(self, seconds: float | None) -> dispatch.Announced | dispatch.Silenced:
+        sent_at = time.monotonic()
+        try:
+            if seconds is None:
+                self._store.stop_waiting()
+                return dispatch.Silenced()
+            waiting = self._store.wait_for_jobs(
+                queues=self._queues, kinds=self._kinds, wait=timedelta(seconds=seconds)
+            )
+        except DBAPIError as error:
+            if not refused(error) or passes_by_itself(error):
+                raise
+            self._tell_refused(error)
+            return dispatch.Silenced(refused=True)
+        next_due = None if waiting.next_due is None else waiting.next_due.total_seconds()
+        return dispatch.Announced(waiting.others, next_due, sent_at, random.random())  # noqa: S311 - spreads looks
+
+    def _tell_refused(self, error: DBAPIError) -> None:
+        if not self._told_refused:
+            self._told_refused = True
+            self._subscribers.emit(
+                WakeUpFailed(runner_id=self._runner_id, cause="refused", fault=fault_of(error))
+            )
+
+    def _execution(self, job: ClaimedJob, claimed_at: float) -> Execution:
+        handler = self._registry.find(job.kind)
+        if handler is None:  # registered kinds are the only ones claimed, and a registry never forgets
+            raise LookupError(f"job {job.id} was claimed for kind {job.kind!r}, which has no handler")
+        context = context_of(
+            job,
+            runner_id=self._runner_id,
+            on_progress=partial(self._book.reports.note, (job.id, job.token)),
+            completer=self._completions.of(job),
+        )
+        return Execution(job, handler, context, claimed_at=claimed_at)
+
+    def _settle_unstarted(self, execution: Execution, settlement: Settlement) -> None:
+        self._to_settler(settle.Finished(execution, settlement, seconds=None))

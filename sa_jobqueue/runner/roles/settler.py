@@ -1,0 +1,143 @@
+"""The settler's hands: write outcomes, and report what became of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sa_jobqueue.events import (
+    JobSettled,
+    SettleDelayed,
+)
+from sa_jobqueue.records import Landing, Settlement
+from sa_jobqueue.runner import dispatch, settle
+from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
+from sa_jobqueue.states import Verb
+from sa_jobqueue.store.trouble import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sa_jobqueue.events import DropCause, Subscribers
+    from sa_jobqueue.records import Settled
+    from sa_jobqueue.runner.book import Book, Key
+    from sa_jobqueue.store.leases import Store
+
+    Post = Callable[[Any], None]
+
+
+def _to_send(finished: settle.Finished, *, again: bool) -> Settlement:
+    """With the transaction of a doubtful completion, as far as it is known by now."""
+    completion = finished.execution.completion
+    if not again or completion is None:
+        return finished.settlement
+    return finished.settlement._replace(xid=completion.xid)
+
+
+class Settler:
+    """Writes outcomes and reports what became of them."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        book: Book,
+        lease: timedelta,
+        to_dispatcher: Post,
+        subscribers: Subscribers,
+    ) -> None:
+        self._store = store
+        self._book = book
+        self._lease = lease
+        self._to_dispatcher = to_dispatcher
+        self._subscribers = subscribers
+
+    def perform(self, action: Any) -> Any:
+        match action:
+            case settle.Tell(event):
+                self._to_dispatcher(event)
+            case settle.Flush(batch, again):
+                return self._flush(batch, again=again)
+            case settle.Conclude(batch, answers):
+                self._conclude(batch, answers)
+            case settle.Postpone(delayed):
+                self._report_delays(delayed)
+        return None
+
+    def _flush(self, batch: Sequence[settle.Finished], *, again: bool) -> settle.Answered:
+        keys = [finished.execution.key for finished in batch]
+        self._book.settle(keys)
+        self._report_last(keys)
+        if again:
+            self._store.renew(keys, lease=self._lease)
+        settled = self._store.settle([_to_send(finished, again=again) for finished in batch], again=again)
+        return settle.Answered(batch, settled, again)
+
+    def _report_last(self, keys: Sequence[Key]) -> None:
+        """What handlers have said just before their end would be lost with their token."""
+        if unwritten := self._book.reports.take_from(keys):
+            try:
+                self._store.report(self._book.progress_of(unwritten))
+            except Exception as error:
+                if not refused(error):  # whatever the database says to a report, outcomes don't wait for it
+                    raise
+
+    def _conclude(self, batch: Sequence[settle.Finished], answers: Sequence[Settled]) -> None:
+        self._book.drop(finished.execution.key for finished in batch)
+        if returned := [finished for finished in batch if finished.settlement.verb is not Verb.COMPLETE]:
+            self._tell_what_returned(returned)
+        if not self._subscribers:
+            return
+        silent = not self._subscribers.hear(JobSettled, Verb.COMPLETE)
+        for finished, answer in zip(batch, answers, strict=True):
+            job, settlement = finished.execution.job, finished.settlement
+            if answer.completed:
+                report_completed(finished, self._subscribers)
+                continue
+            if silent and settlement.verb is Verb.COMPLETE and answer.status and answer.fault is None:
+                continue
+            if answer.landing is Landing.LANDED and answer.status is not None:
+                self._subscribers.emit(
+                    JobSettled(
+                        job_id=job.id,
+                        kind=job.kind,
+                        queue=job.queue,
+                        attempt=job.counted_attempts,
+                        max_attempts=job.max_attempts,
+                        verb=settlement.verb,
+                        status=answer.status,
+                        duration=None if finished.seconds is None else timedelta(seconds=finished.seconds),
+                        delay=settlement.delay,
+                        reason=settlement.reason,
+                        error=settlement.error,
+                        fault=answer.fault,
+                    )
+                )
+            else:
+                cause: DropCause = "gone" if answer.landing is Landing.GONE else "lost"
+                report_dropped(finished, cause, self._subscribers)
+
+    def _tell_what_returned(self, batch: Sequence[settle.Finished]) -> None:
+        delays = [finished.settlement.delay for finished in batch if finished.settlement.delay is not None]
+        if delays:
+            self._to_dispatcher(dispatch.DueIn(min(delays).total_seconds()))
+        # Told when it is true: a claim on the way to the database before would have come too early.
+        given_back = [one.execution.job for one in batch if one.settlement.verb is Verb.RELEASE]
+        if given_back:
+            self._to_dispatcher(dispatch.GivenBack(given_back))
+
+    def _report_delays(self, delayed: Sequence[settle.Delay]) -> None:
+        for delay in delayed:
+            job = delay.finished.execution.job
+            self._subscribers.emit(
+                SettleDelayed(
+                    job_id=job.id,
+                    kind=job.kind,
+                    queue=job.queue,
+                    attempt=job.counted_attempts,
+                    verb=delay.finished.settlement.verb,
+                    cause="expired" if delay.landing is Landing.EXPIRED else "busy",
+                    retry_in=timedelta(seconds=delay.wait),
+                    fault=delay.fault,
+                )
+            )
