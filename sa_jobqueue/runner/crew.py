@@ -111,6 +111,7 @@ class Crew:
                 stores["settle"],
                 book=self.book,
                 lease=lease,
+                slots=self._slots,
                 to_dispatcher=self.dispatcher.post,
                 subscribers=subscribers,
             ),
@@ -212,6 +213,7 @@ class Crew:
             self.settler.post(finished)
         else:
             # What was decided in its place is being written already.
+            self._slots.tell_rest()
             self.dispatcher.post(dispatch.Written(1))
             report_dropped(finished, Landing.LOST, self.subscribers)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner.book import Book
     from sa_jobqueue.runner.executors.protocol import Executor
+    from sa_jobqueue.runner.slots import Slots
     from sa_jobqueue.store.leases import Store
 
     Post = Callable[[Any], None]
@@ -142,12 +143,14 @@ class Settler:
         *,
         book: Book,
         lease: timedelta,
+        slots: Slots,
         to_dispatcher: Post,
         subscribers: Subscribers,
     ) -> None:
         self._store = store
         self._book = book
         self._lease = lease
+        self._slots = slots
         self._to_dispatcher = to_dispatcher
         self._subscribers = subscribers
 
@@ -164,6 +167,7 @@ class Settler:
         return None
 
     def _flush(self, batch: Sequence[settle.Finished], *, again: bool) -> settle.Answered:
+        self._slots.tell_rest()
         keys = [finished.execution.key for finished in batch]
         self._book.settle(keys)
         if again:

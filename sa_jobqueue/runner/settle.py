@@ -149,7 +149,7 @@ def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, 
                 state = replace(state, ends_at=until)
     if arrived:
         state = replace(state, pending=(*state.pending, *arrived))
-        # Of all others the dispatcher has heard: see `slots`.
+        # Of the others it hears by `slots`.
         if in_place := [one for one in arrived if one.still_runs]:
             actions.append(Tell(freed(in_place)))
     state, last = _flush_or_wait(state, now)

@@ -201,6 +201,7 @@ class SimulatedRunner:
                     store,
                     book=self.book,
                     lease=lease,
+                    slots=self.slots,
                     to_dispatcher=self.dispatcher.post,
                     subscribers=subscribers,
                 ).perform
@@ -322,6 +323,7 @@ class SimulatedRunner:
         if self.book.decide(finished.execution.key):
             self.settler.post(finished)
         else:
+            self.slots.tell_rest()
             self.dispatcher.post(dispatch.Written(1))
             report_dropped(finished, Landing.LOST, self.subscribers)
 
