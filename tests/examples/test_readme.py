@@ -19,6 +19,7 @@ from alembic.autogenerate import compare_metadata, produce_migrations, render_py
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Engine, ForeignKey, create_engine, delete, insert, make_url, text, update
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 import sa_jobqueue
@@ -175,13 +176,15 @@ def test_the_snippets_run(engine: Engine) -> None:
     @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
     def embed(document_id: int) -> None: ...
 
-    assert len(_snippets()) == 5
+    assert len(_snippets()) == 6
     with Session(engine) as session:
         document = Document(id=1)
         session.add(document)
         names: dict[str, Any] = {name: getattr(sa_jobqueue, name) for name in sa_jobqueue.__all__}
         names |= {
             "connection": session.connection(),
+            "create_async_engine": create_async_engine,
+            "create_engine": create_engine,
             "document": document,
             "Document": Document,
             "embed": embed,
@@ -198,12 +201,16 @@ def test_the_snippets_run(engine: Engine) -> None:
         session.commit()
         assert document.job_id is not None
     assert _jobs(engine) == [("default", 5, 5_003), ("ai", 8, 2)]
-    names["index"](None, document_id=1)
-    assert _jobs(engine) == [("default", 5, 5_003), ("ai", 8, 3)]
+    with running(names["jobs"], engine.url, queues={"web": 1, "default": 1}):
+        assert names["pages_of"](document_id=1) == 12
+        with Session(engine) as session, session.begin():
+            session.add(indexing := enqueue(names["index"].call(document_id=1), priority=0))
+        assert indexing.enqueued is not None
+        answer = sa_jobqueue.wait_for(engine, indexing.enqueued.id, timeout=timedelta(minutes=1))
+        assert (answer.done, answer.result) == (True, {"pages": 12})
+    assert ("ai", 8, 3) in _jobs(engine)  # its follow-up
     with Session(engine) as session:
         assert session.get_one(Document, 1).indexed
-    with running(names["jobs"], engine.url, queues={"web": 1}):
-        assert names["pages_of"](document_id=1) == 12
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
 
 

@@ -12,7 +12,18 @@ import pytest
 from sqlalchemy import create_engine
 
 from sa_jobqueue.queries import ending, expired, held, unknown, unserved
-from sa_jobqueue.statements import cancel, claim, postpone, redrive, renew, report, reschedule, rescue, settle
+from sa_jobqueue.statements import (
+    cancel,
+    claim,
+    fence,
+    postpone,
+    redrive,
+    renew,
+    report,
+    reschedule,
+    rescue,
+    settle,
+)
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.leases import Store
 from sa_jobqueue.testing import PostgresServer
@@ -106,6 +117,16 @@ def test_settling_goes_by_the_primary_key(loaded: Table, small: Table, verb: Ver
     assert plan.indexes == {PRIMARY}
     assert plan.root["Actual Rows"] == 100
     assert plan.buffers <= 10 * baseline.buffers
+
+
+def test_the_fence_goes_by_the_primary_key(loaded: Table) -> None:
+    """It stands in somebody's transaction: one row, looked up twice."""
+    given = {"job_id": loaded.running[0], "token": TOKEN, "result_text": "{}", "lease": MINUTE}
+    plan = loaded.explain(fence.fence(), given)
+    assert plan.scanned == []
+    assert plan.indexes == {PRIMARY}
+    assert plan.root["Actual Rows"] == 1
+    assert plan.buffers < 100
 
 
 @pytest.mark.parametrize("generic", [True, False])

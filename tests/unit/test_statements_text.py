@@ -16,6 +16,7 @@ from sa_jobqueue.statements import (
     bring_forward,
     cancel,
     claim,
+    fence,
     idle,
     postpone,
     redrive,
@@ -40,6 +41,7 @@ STATEMENTS: list[Callable[[], Any]] = [
     claim.candidates,
     settle.release_claim,
     settle.release_listed,
+    fence.fence,
     *OPERATOR,
     postpone.postpone,
     redrive.key_is_held,
@@ -173,6 +175,25 @@ def test_only_a_completion_needs_the_lease() -> None:
     assert tests == {statement.__name__: expected.get(statement.__name__, []) for statement in BATCHES}
 
 
+def test_the_fence_looks_again_after_its_wait() -> None:
+    """The row is locked first, waited for if need be; the lease is that of the locked row, by the clock that goes on."""
+    cte, update = text_of(fence.fence()).split(" UPDATE jobqueue_jobs ")
+    assert cte == (
+        "WITH mine AS MATERIALIZED (SELECT job.id AS id, job.lease_until AS lease_until FROM jobqueue_jobs AS job "
+        "WHERE job.id = CAST(%(job_id)s::BIGINT AS BIGINT) AND job.lease_token = CAST(%(token)s::UUID AS UUID) "
+        "FOR NO KEY UPDATE)"
+    )
+    changes, rest = update.split(" FROM mine WHERE ")
+    guard, answer = rest.split(" RETURNING ")
+    assert guard == "jobqueue_jobs.id = mine.id AND mine.lease_until > clock_timestamp()"
+    assert answer.startswith("CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT) AS xid, ")
+    assert re.search(r"set_config\('idle_in_transaction_session_timeout', .*, true\) AS silence$", answer)
+    columns = re.findall(r"(\w+)=", changes)
+    assert columns == re.findall(
+        r"(\w+)=", text_of(settle.complete()).split(" FROM held ")[0].split(" SET ")[1]
+    )
+
+
 def test_only_settlements_leave_their_token() -> None:
     """settled_token tells after a lost answer which write landed: no renewal, rescue or person may touch it."""
     stamped = {
@@ -189,6 +210,7 @@ def test_only_settlements_leave_their_token() -> None:
         "abort",
         "release_claim",
         "release_listed",
+        "fence",
     }
     others = [text_of(build()) for build in STATEMENTS if build.__name__ not in stamped]
     assert not [text for text in others if re.search(r"settled_token\s*=", text)]
