@@ -1,7 +1,7 @@
 """A PostgreSQL job queue that is a SQLAlchemy extension.
 
     session.add(enqueue("document.embed", {"document_id": 7}))      in the caller's transaction
-    op.migrate_jobqueue(0, 1)                                       in the application's Alembic history
+    op.migrate_jobqueue(0, 2)                                       in the application's Alembic history
     sa-jobqueue run myapp.jobs:jobs                                 the bundled runner
 
 These are the public names; a runner inside another program is in `sa_jobqueue.runner`, a person's verbs are in

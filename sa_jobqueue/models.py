@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from sa_jobqueue import trigger
 from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
@@ -43,7 +44,7 @@ from sa_jobqueue.records import (
 from sa_jobqueue.states import TERMINAL, JobStatus
 
 #: The schema version that this release reads and writes; the migration steps write it as the table's comment.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA_COMMENT = "sa_jobqueue schema version {version}"
 
 _TIMESTAMP = DateTime(timezone=True)
@@ -167,8 +168,21 @@ class Job(Base):
         return f"Job({', '.join(f'{name}={value!r}' for name, value in loaded.items())})"
 
 
+class IdleRunner(Base):
+    """A runner that waits for jobs: until then, unless it says so again, inserts of jobs are notified."""
+
+    __tablename__ = "jobqueue_idle"
+
+    runner_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    waiting_until: Mapped[datetime] = mapped_column(_TIMESTAMP)
+
+    # After a crash nobody waits any more: it need not be in the log.
+    __table_args__: Any = ({"prefixes": ["UNLOGGED"]},)
+
+
 metadata: MetaData = Base.metadata
-jobs: Table = Job.metadata.tables["jobqueue_jobs"]
+jobs: Table = metadata.tables["jobqueue_jobs"]
+idle: Table = metadata.tables["jobqueue_idle"]
 # Every job is updated at least twice: vacuum by row count, not by a share of a growing history. A statement of its own,
 # since SQLAlchemy 2.0 knows no storage parameters of a Table.
 event.listen(
@@ -179,6 +193,19 @@ event.listen(
         " autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05)"
     ),
 )
+# A few rows, each written once a second: room for their next versions in the same page.
+event.listen(
+    idle,
+    "after_create",
+    DDL(  # type: ignore[no-untyped-call]  # as above
+        "ALTER TABLE %(fullname)s SET (fillfactor = 20, autovacuum_vacuum_scale_factor = 0,"
+        " autovacuum_vacuum_threshold = 500)"
+    ),
+)
+# The trigger's function reads the one table and fires on the other: with the first it comes and goes.
+idle.add_is_dependent_on(jobs)
+event.listen(idle, "after_create", DDL(trigger.CREATE))  # type: ignore[no-untyped-call]  # as above
+event.listen(idle, "before_drop", DDL(trigger.DROP))  # type: ignore[no-untyped-call]  # as above
 
 _in_use = False
 
@@ -186,7 +213,7 @@ _in_use = False
 def configure(*, schema: str | None) -> None:
     """Choose the database schema of the queue's tables, once, before anything used them.
 
-    The same name goes into the migration: `op.migrate_jobqueue(0, 1, schema=...)`. Without a call the environment
+    The same name goes into the migration: `op.migrate_jobqueue(0, 2, schema=...)`. Without a call the environment
     variable `SA_JOBQUEUE_SCHEMA` decides, else the tables are found through `search_path`. Raises ConfigurationError
     when statements for another schema have been built already.
     """

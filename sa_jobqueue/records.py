@@ -172,6 +172,16 @@ class Renewed(NamedTuple):
     cancel_requested: bool = False
 
 
+class Waiting(NamedTuple):
+    """The store's answer to a runner that begins to wait: how many others do, and the time until the next due job.
+
+    `next_due` is None when no job of the runner's becomes due while it waits.
+    """
+
+    others: int
+    next_due: timedelta | None
+
+
 @dataclass(frozen=True, slots=True)
 class ExpiredLease:
     """A running job whose lease is past: what a rescue needs to decide its backoff."""

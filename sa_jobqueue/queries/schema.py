@@ -1,18 +1,20 @@
-"""Which version of the queue's tables does this database have?"""
+"""Which version of the queue's tables does this database have, and where does it tell of new jobs?"""
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Text, bindparam, cast, func, select
+from sqlalchemy.dialects.postgresql import OID
 
 from sa_jobqueue.models import SCHEMA_COMMENT, jobs, schema_in_use
 from sa_jobqueue.sql import word
+from sa_jobqueue.trigger import CHANNEL_PREFIX
 
 if TYPE_CHECKING:
-    from sqlalchemy import Executable
+    from sqlalchemy import ColumnElement, Executable
 
 _VERSION = re.compile(SCHEMA_COMMENT.format(version=r"(\d+)"))
 
@@ -20,11 +22,22 @@ _VERSION = re.compile(SCHEMA_COMMENT.format(version=r"(\d+)"))
 @cache
 def comment() -> Executable:
     """The comment on the job table, NULL without table: to_regclass aborts nobody's transaction, a missing table would."""
+    return select(func.obj_description(_job_table(), word("pg_class"), type_=Text))
+
+
+@cache
+def channel() -> Executable:
+    """Where new jobs are notified, NULL without table."""
+    number = cast(cast(_job_table(), OID), Text)
+    return select(word(CHANNEL_PREFIX).concat(number))
+
+
+def _job_table() -> ColumnElement[Any]:
+    """The table as a `regclass`, NULL when it is not there."""
     schema_in_use()
     parts = [part for part in (jobs.schema, jobs.name) if part is not None]
     name = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
-    table = func.to_regclass(cast(bindparam("table_name", name, type_=Text), Text))
-    return select(func.obj_description(table, word("pg_class"), type_=Text))
+    return func.to_regclass(cast(bindparam("table_name", name, type_=Text), Text))
 
 
 def version(text: str | None) -> int | None:

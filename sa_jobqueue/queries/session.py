@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Text, bindparam, cast, func, select, text, true
 
 from sa_jobqueue.sql import moment, word
+from sa_jobqueue.trigger import POLICY_OFF, POLICY_SETTING
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable, Select
@@ -38,13 +39,24 @@ def bounded() -> Executable:
     Parameters: `statement` for each statement, `lock` for each wait for a lock.
     """
 
-    def setting(name: str, value: str) -> ColumnElement[str]:
-        return func.set_config(word(name), cast(bindparam(value, type_=Text), Text), true())
+    def value(name: str) -> ColumnElement[str]:
+        return cast(bindparam(name, type_=Text), Text)
 
-    return select(setting("statement_timeout", "statement"), setting("lock_timeout", "lock"))
+    return select(_setting("statement_timeout", value("statement")), _setting("lock_timeout", value("lock")))
+
+
+@cache
+def unheard() -> Executable:
+    """In this transaction jobs wake nobody."""
+    return select(_setting(POLICY_SETTING, word(POLICY_OFF)))
 
 
 @cache
 def constraints_now() -> Executable:
     """In this transaction a deferred constraint speaks at the statement, not at the commit."""
     return text("SET CONSTRAINTS ALL IMMEDIATE")  # there is no construct for it
+
+
+def _setting(name: str, value: ColumnElement[str]) -> ColumnElement[str]:
+    """Sets it until the end of the transaction."""
+    return func.set_config(word(name), value, true())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.failures import hide_values
 from sa_jobqueue.models import jobs
 from sa_jobqueue.queries.keys import holders_of_keys
+from sa_jobqueue.queries.session import unheard
 from sa_jobqueue.records import Inserted
 from sa_jobqueue.statements.insert import insert_jobs as insert_statement
 from sa_jobqueue.statements.insert import insert_parameters
@@ -34,9 +36,10 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
     """Insert what has no key or a free one; answers in the order of `new_jobs`, all in the connection's transaction.
 
     Keyed rows are taken in the order of their keys, so that two calls at once can't deadlock on them. Waits where an
-    open transaction has just inserted the same key. Of several jobs with one key the first is inserted. Raises
-    EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows rows. No text
-    of a database's error holds values of a job; its `params` and the driver's diagnostics still do.
+    open transaction has just inserted the same key. Of several jobs with one key the first is inserted. In a two-phase
+    transaction the jobs wake no runner, for PostgreSQL refuses to prepare one that notifies: the next poll finds them.
+    Raises EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows rows.
+    No text of a database's error holds values of a job; its `params` and the driver's diagnostics still do.
     """
     if connection.dialect.name != "postgresql":
         raise EnqueueError(
@@ -54,6 +57,9 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
     keyed = [position for _, position in sorted(first.items())]
     answers: dict[int, Inserted] = {}
     try:
+        # Each time: a savepoint that is rolled back takes the setting along.
+        if new_jobs and isinstance(connection.get_transaction(), TwoPhaseTransaction):
+            connection.execute(unheard())
         for chunk in _chunks(new_jobs, keyed + free):
             _insert_chunk(connection, new_jobs, chunk, answers)
     except DBAPIError as error:

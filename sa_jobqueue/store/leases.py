@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from sa_jobqueue.queries import expired, schema, unknown, unserved
-from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued
-from sa_jobqueue.statements import postpone, renew, rescue
+from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Renewed, Rescued, Waiting
+from sa_jobqueue.statements import idle, postpone, renew, rescue
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.claiming import claim_rows, release_rows
@@ -224,6 +224,19 @@ class Store:
         """Jobs of these kinds among the first `limit` due ones of each queue but these: queue to kind to how many."""
         parameters = {"queues": list(queues), "kinds": list(kinds), "amount": limit}
         return self._counts(unserved.unserved(), parameters)
+
+    def wait_for_jobs(self, *, queues: Sequence[str], kinds: Sequence[str], wait: timedelta) -> Waiting:
+        """Say that this runner waits for jobs of these kinds: for at least half of `wait`, at most `wait`, new ones are notified.
+
+        The answer tells how soon the next of them is due that is in the table already. Whoever waits looks once more
+        after this call: what was inserted before and committed since has notified nobody.
+        """
+        parameters = {"runner": self._name, "wait": wait, "queues": list(queues), "kinds": list(kinds)}
+        return Waiting(*self._connection.rows(idle.wait_for_jobs(), parameters)[0])
+
+    def stop_waiting(self) -> None:
+        """Say that this runner doesn't wait any more, so that whoever adds jobs need not notify it."""
+        self._connection.rows(idle.stop_waiting(), {"runner": self._name})
 
     def _counts(self, query: Executable, parameters: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sa_jobqueue.testing import PostgresServer
-from tests.benchmarks import async_handlers, claim, drain, enqueue, idle, latency
+from tests.benchmarks import async_handlers, claim, drain, enqueue, idle, latency, wake_up
 from tests.benchmarks.measure import durable_server
 
 BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
@@ -16,6 +16,7 @@ BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
     "enqueue": enqueue.run,
     "idle": idle.run,
     "latency": latency.run,
+    "wake_up": wake_up.run,
 }
 
 

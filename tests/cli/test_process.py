@@ -73,7 +73,7 @@ def test_tables_older_than_the_code(engine: Engine, database_url: str) -> None:
         connection.execute(text("COMMENT ON TABLE jobqueue_jobs IS 'sa_jobqueue schema version 0'"))
     code, _, err = finished("stats", url=database_url)
     assert code == 4
-    assert "op.migrate_jobqueue(0, 1)" in err
+    assert "op.migrate_jobqueue(0, 2)" in err
 
 
 def test_no_url() -> None:

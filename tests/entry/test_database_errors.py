@@ -45,7 +45,7 @@ def test_a_missing_table_says_what_to_run(kind: str, empty_database_url: str) ->
     advice, *_ = str(caught.value).split("\n")
     assert advice == (
         "(the table of the job queue is missing on the search_path, or older than this release: add a "
-        "revision to your Alembic history with op.migrate_jobqueue(0, 1) (unless you have it already) and run: "
+        "revision to your Alembic history with op.migrate_jobqueue(0, 2) (unless you have it already) and run: "
         "alembic upgrade head)"
     )
     assert SECRET not in str(caught.value)

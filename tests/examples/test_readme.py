@@ -27,7 +27,7 @@ from sa_jobqueue import Enqueued, Job, JobContext, Registry, enqueue, never
 from sa_jobqueue.admin import redrive
 from sa_jobqueue.cli import cli
 from sa_jobqueue.database import normalise_url
-from sa_jobqueue.migrations import migrate_jobqueue
+from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.runner import Runner, RunnerSettings
 from sa_jobqueue.states import diagram
 from tests.support.databases import new_name
@@ -122,7 +122,7 @@ def test_autogenerate_proposes_the_table_until_the_line_has_run(empty_database_u
         upgrade = render_python_code(proposal.upgrade_ops)
         assert "create_table('jobqueue_jobs'" in upgrade
         assert "autovacuum" not in upgrade
-        migrate_jobqueue(Operations(context), 0, 1)
+        migrate_jobqueue(Operations(context), 0, LATEST)
         assert compare_metadata(MigrationContext.configure(connection), sa_jobqueue.metadata) == []
     engine.dispose()
 

@@ -60,7 +60,7 @@ def test_a_missing_schema_is_created_and_stays(empty_database_url: str, tmp_path
     for _ in range(2):
         application.upgrade()
         engine = create_engine(empty_database_url)
-        assert inspect(engine).get_table_names(schema=schema) == ["jobqueue_jobs"]
+        assert sorted(inspect(engine).get_table_names(schema=schema)) == ["jobqueue_idle", "jobqueue_jobs"]
         application.downgrade("base")
         assert inspect(engine).get_table_names(schema=schema) == []
         assert schema in inspect(engine).get_schema_names()
@@ -91,7 +91,7 @@ def test_a_translated_schema_is_the_one_that_is_created(connection: Connection) 
     """A tenant's schema in the place of the named one: nothing is made under the name itself."""
     translated = connection.execution_options(schema_translate_map={"jobs": "tenant"})
     migrate(translated, 0, LATEST, "jobs")
-    assert inspect(connection).get_table_names(schema="tenant") == ["jobqueue_jobs"]
+    assert sorted(inspect(connection).get_table_names(schema="tenant")) == ["jobqueue_idle", "jobqueue_jobs"]
     assert "jobs" not in inspect(connection).get_schema_names()
 
 
@@ -103,7 +103,7 @@ def test_a_role_that_may_create_no_schema_can_use_one_that_is_there(
     connection.exec_driver_sql(f"GRANT ALL ON SCHEMA theirs TO {role}")
     connection.exec_driver_sql(f"SET LOCAL ROLE {role}")
     migrate(connection, 0, LATEST, "theirs")
-    assert inspect(connection).get_table_names(schema="theirs") == ["jobqueue_jobs"]
+    assert sorted(inspect(connection).get_table_names(schema="theirs")) == ["jobqueue_idle", "jobqueue_jobs"]
 
 
 @pytest.mark.parametrize("schema", ["missing", "theirs"])
@@ -123,13 +123,25 @@ def test_tables_that_are_not_there_are_explained(
     connection: Connection, schema: str | None, line: str
 ) -> None:
     """A downgrade, or a later step, in another schema than the first one was told."""
-    assert f"op.migrate_jobqueue{line}" in notes(connection, 1, 0, schema)
+    for from_version, to_version in ((1, 0), (2, 1)):
+        wanted = line.replace("1", str(from_version))
+        assert f"op.migrate_jobqueue{wanted}" in notes(connection, from_version, to_version, schema)
+        connection.rollback()
+
+
+def test_the_idle_table_is_made_beside_the_job_table(connection: Connection) -> None:
+    """With a search_path that has changed since version 1 the trigger would look in another schema, and tell nobody."""
+    migrate(connection, 0, 1)
+    connection.exec_driver_sql("CREATE SCHEMA first")
+    connection.exec_driver_sql("SET LOCAL search_path = first, public")
+    with pytest.raises(DBAPIError, match=r"another schema(?s:.*)public(?s:.*)migrate_jobqueue\(1, 2, schema"):
+        migrate(connection, 1, 2)
 
 
 def test_a_search_path_that_leads_nowhere_is_explained(connection: Connection) -> None:
     """`no schema has been selected to create in`."""
     connection.exec_driver_sql("SET LOCAL search_path = nowhere")
-    assert "op.migrate_jobqueue(0, 1, schema='jobs')" in notes(connection, 0, LATEST)
+    assert f"op.migrate_jobqueue(0, {LATEST}, schema='jobs')" in notes(connection, 0, LATEST)
 
 
 def test_other_errors_get_no_advice(connection: Connection) -> None:

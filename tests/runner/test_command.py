@@ -53,7 +53,7 @@ def test_a_database_without_the_tables(empty_database_url: str) -> None:
     done = _run(APP, url=empty_database_url)
     assert done.returncode == 4
     assert "alembic upgrade head" in done.stderr
-    assert "op.migrate_jobqueue(0, 1)" in done.stderr
+    assert "op.migrate_jobqueue(0, 2)" in done.stderr
 
 
 def test_tables_older_than_the_code(engine: Engine, database_url: str) -> None:

@@ -84,14 +84,14 @@ def test_a_stricter_default_isolation(engine: Engine, level: str) -> None:
     assert read_job(strict, job_id).status == "running"
     with pytest.raises(DBAPIError):
         store._connection.rows(text("SELECT 1 / 0"))
-    assert store.installed_version() == 1
+    assert store.installed_version() == 2
     store.close()
     strict.dispose()
 
 
 def test_installed_version(engine: Engine, store: Store) -> None:
     """The version is read from the table's comment, and it is enough for this release."""
-    assert store.installed_version() == 1
+    assert store.installed_version() == 2
     store.check_schema()
 
 
@@ -106,12 +106,12 @@ def test_a_newer_schema_is_fine(engine: Engine, store: Store) -> None:
 def test_an_older_schema_names_the_way_up(engine: Engine, store: Store) -> None:
     """Tables that are too old stop the runner with the line and the command that mend it."""
     with engine.begin() as connection:
-        connection.exec_driver_sql("COMMENT ON TABLE jobqueue_jobs IS 'sa_jobqueue schema version 0'")
+        connection.exec_driver_sql("COMMENT ON TABLE jobqueue_jobs IS 'sa_jobqueue schema version 1'")
     with pytest.raises(
-        SchemaVersionError, match=r"version 0.*needs 1.*migrate_jobqueue\(0, 1\).*alembic upgrade head"
+        SchemaVersionError, match=r"version 1.*needs 2.*migrate_jobqueue\(1, 2\).*alembic upgrade head"
     ) as caught:
         store.check_schema()
-    assert (caught.value.installed, caught.value.required) == (0, 1)
+    assert (caught.value.installed, caught.value.required) == (1, 2)
 
 
 @pytest.mark.parametrize("table", [None, "CREATE TABLE jobqueue_jobs (id int)"])
@@ -124,7 +124,7 @@ def test_no_schema_names_the_way_up(empty_database_url: str, table: str | None) 
     store = Store(engine, name="runner")
     assert store.installed_version() is None
     with pytest.raises(
-        SchemaVersionError, match=r"no jobqueue_jobs .*migrate_jobqueue\(0, 1\).*alembic upgrade head"
+        SchemaVersionError, match=r"no jobqueue_jobs .*migrate_jobqueue\(0, 2\).*alembic upgrade head"
     ):
         store.check_schema()
     store.close()

@@ -11,6 +11,8 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import make_url
 
+from sa_jobqueue.migrations import LATEST
+
 FIRST, QUEUE, LAST = "first", "queue", "last"
 
 _ENV = {
@@ -122,7 +124,12 @@ def write_application(
     flag = ", drop_jobs=True" if drop_jobs else ""
     revisions = [
         (FIRST, None, _UP_FIRST, _DOWN_FIRST),
-        (QUEUE, FIRST, f"op.migrate_jobqueue(0, 1{where})", f"op.migrate_jobqueue(1, 0{where}{flag})"),
+        (
+            QUEUE,
+            FIRST,
+            f"op.migrate_jobqueue(0, {LATEST}{where})",
+            f"op.migrate_jobqueue({LATEST}, 0{where}{flag})",
+        ),
         (LAST, QUEUE, _UP_LAST, _DOWN_LAST),
     ]
     for revision, down, upgrade, downgrade in revisions:

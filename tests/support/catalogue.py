@@ -1,4 +1,4 @@
-"""What a database holds, as plain rows that can be compared: our table in detail, everything else by name and definition."""
+"""What a database holds, as plain rows that can be compared: our tables in detail, everything else by name and definition."""
 
 from __future__ import annotations
 
@@ -21,13 +21,21 @@ _TABLE = {
         SELECT indexrelid::regclass::text, replace(pg_get_indexdef(indexrelid), %(table)s, 'TABLE'), indisvalid
         FROM pg_index WHERE indrelid = %(table)s::regclass ORDER BY indexrelid::regclass::text
     """,
-    "options": "SELECT reloptions FROM pg_class WHERE oid = %(table)s::regclass",
+    "options": "SELECT reloptions, relpersistence FROM pg_class WHERE oid = %(table)s::regclass",
     "comment": "SELECT obj_description(%(table)s::regclass, 'pg_class')",
+    "triggers": """
+        SELECT tgname, replace(pg_get_triggerdef(oid), %(schema)s || '.', 'HERE.'), tgenabled
+        FROM pg_trigger WHERE tgrelid = %(table)s::regclass AND NOT tgisinternal ORDER BY 1
+    """,
+    "functions": """
+        SELECT proname, replace(pg_get_functiondef(oid), %(schema)s || '.', 'HERE.'), proacl IS NULL, proacl::text
+        FROM pg_proc WHERE pronamespace = %(schema)s::regnamespace AND proname ~ '^jobqueue_' ORDER BY 1
+    """,
 }
 _NOT_THE_SYSTEMS = "nspname !~ '^pg_' AND nspname <> 'information_schema'"
 _EVERYTHING = {
     "relations": f"""
-        SELECT nspname, relname, relkind, relowner::regrole::text, reloptions, relacl::text
+        SELECT nspname, relname, relkind, relpersistence, relowner::regrole::text, reloptions, relacl::text
         FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE {_NOT_THE_SYSTEMS} ORDER BY 1, 2, 3
     """,
     "columns": f"""
@@ -41,7 +49,7 @@ _EVERYTHING = {
         FROM pg_type JOIN pg_namespace ON pg_namespace.oid = typnamespace WHERE {_NOT_THE_SYSTEMS} ORDER BY 1, 2
     """,
     "functions": f"""
-        SELECT nspname, proname, prosrc FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace
+        SELECT nspname, proname, prosrc, prosecdef, provolatile, proconfig, proacl::text FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace
         WHERE {_NOT_THE_SYSTEMS} ORDER BY 1, 2
     """,
     "constraints": f"""
@@ -59,11 +67,16 @@ Catalogue = dict[str, list[tuple[Any, ...]]]
 
 
 def job_table(url: str, schema: str = "public") -> Catalogue:
-    """The job table in every detail, without the name of its schema."""
+    """The queue's tables in every detail, with trigger and function, without the name of their schema."""
+    found = {}
     with connect(url) as connection:
         connection.execute("SELECT set_config('search_path', %s, false)", [schema])
-        name = f"{schema}.jobqueue_jobs"
-        return {what: connection.execute(query, {"table": name}).fetchall() for what, query in _TABLE.items()}
+        for table in ("jobqueue_jobs", "jobqueue_idle"):
+            parameters = {"table": f"{schema}.{table}", "schema": schema}
+            for what, query in _TABLE.items():
+                name = what if table == "jobqueue_jobs" else f"{table}: {what}"
+                found[name] = connection.execute(query, parameters).fetchall()
+    return found
 
 
 def everything(url: str) -> Catalogue:

@@ -8,11 +8,11 @@ from sa_jobqueue.migrations import migrate_jobqueue
 
 
 def upgrade() -> None:
-    migrate_jobqueue(op, 0, 1, schema="jobs")
+    migrate_jobqueue(op, 0, 2, schema="jobs")
 
 
 def downgrade() -> None:
-    migrate_jobqueue(op, 1, 0, schema="jobs", drop_jobs=True)
+    migrate_jobqueue(op, 2, 0, schema="jobs", drop_jobs=True)
 
 
 def wrong() -> None:

@@ -16,6 +16,7 @@ from sa_jobqueue.statements import (
     bring_forward,
     cancel,
     claim,
+    idle,
     postpone,
     redrive,
     renew,
@@ -46,6 +47,9 @@ STATEMENTS: list[Callable[[], Any]] = [
     due.due_queues,
     stored.stored_jobs,
     bring_forward.bring_forward,
+    idle.wait_for_jobs,
+    idle.stop_waiting,
+    schema.channel,
 ]
 
 

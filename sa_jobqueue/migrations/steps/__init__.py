@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sa_jobqueue.migrations.steps import v001_jobs
+from sa_jobqueue.migrations.steps import v001_jobs, v002_wake_up
 
-STEPS = (v001_jobs,)
+STEPS = (v001_jobs, v002_wake_up)
 LATEST = len(STEPS)

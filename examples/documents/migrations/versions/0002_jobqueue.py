@@ -1,4 +1,4 @@
-"""The queue's table, by the steps that the package ships."""
+"""The queue's tables, by the steps that the package ships."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.migrate_jobqueue(0, 1)
+    op.migrate_jobqueue(0, 2)
 
 
 def downgrade() -> None:
-    op.migrate_jobqueue(1, 0)
+    op.migrate_jobqueue(2, 0)
