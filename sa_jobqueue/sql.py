@@ -29,7 +29,6 @@ from sqlalchemy.sql.expression import Grouping
 from sa_jobqueue.records import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
@@ -139,11 +138,12 @@ class _Optional(TypeDecorator[Any]):
     impl = ARRAY
     cache_ok = True
 
-    def bind_processor(self, dialect: Any) -> Callable[[Any], Any] | None:
-        if dialect.driver != "psycopg":
-            return None  # asyncpg takes arrays as lists alone
+    def bind_processor(self, dialect: Any) -> Any:
+        return _array_text if dialect.driver == "psycopg" else None  # asyncpg takes arrays as lists alone
 
-        def text(one: int | datetime | None) -> str:
-            return "NULL" if one is None else str(one) if isinstance(one, int) else one.isoformat()
 
-        return lambda value: f"{{{','.join(map(text, value))}}}"
+def _array_text(value: Any | None) -> str:
+    def text(one: int | datetime | None) -> str:
+        return "NULL" if one is None else str(one) if isinstance(one, int) else one.isoformat()
+
+    return f"{{{','.join(map(text, value or ()))}}}"

@@ -16,7 +16,7 @@ CREATE = """\
 DO $install$ DECLARE place text := (SELECT relnamespace::regnamespace FROM pg_class
     WHERE oid = to_regclass($name$%(fullname)s$name$)); BEGIN
 EXECUTE replace($create$
-CREATE OR REPLACE FUNCTION @place@.jobqueue_wake() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
+CREATE FUNCTION @place@.jobqueue_wake() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
 BEGIN
     -- A notification takes a lock of the whole server at the commit: one only while somebody waits for it.
     IF pg_catalog.current_setting('sa_jobqueue.notify', true) OPERATOR(pg_catalog.=) 'off' THEN

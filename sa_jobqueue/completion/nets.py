@@ -2,8 +2,8 @@
 
 Those of sessions sit on the class, once for the process, so that nothing piles up on sessions that live long; a session
 that completes nothing pays for one look into its `info`. A connection gets its own when a guarded transaction begins on
-it, for a class's would cost every statement of the application; they are functions of the module, so that one that lives
-on gets them once.
+it, for an engine's would cost every statement of the application; they are functions of the module, so that one that
+lives on gets them once. Our own engines have them for all their connections: to hang them up takes longer than a commit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from sa_jobqueue.completion.guard import Guard
@@ -19,6 +19,7 @@ from sa_jobqueue.completion.guard import Guard
 _KEY = "sa_jobqueue.completion"
 #: Weak on both sides: neither keeps the other, nor what it belongs to.
 _GUARDS: weakref.WeakKeyDictionary[Connection, weakref.ref[Guard]] = weakref.WeakKeyDictionary()
+_WATCHED: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def guard_of(session: Session) -> Guard | None:
@@ -34,12 +35,22 @@ def watch(session: Session, guard: Guard) -> None:
 
 def watch_connection(connection: Connection, guard: Guard) -> None:
     """The same for a connection of the session's transaction."""
-    if connection not in _GUARDS:
-        event.listen(connection, "commit", _committing)
-        event.listen(connection, "commit_twophase", _committing_twophase)
-        event.listen(connection, "prepare_twophase", _preparing)
-        event.listen(connection, "before_cursor_execute", _executing)
+    if connection not in _GUARDS and connection.engine not in _WATCHED:
+        _listen(connection)
     _GUARDS[connection] = weakref.ref(guard)
+
+
+def watch_engine(engine: Engine) -> None:
+    """All connections that the engine makes from now on have their listeners."""
+    _listen(engine)
+    _WATCHED.add(engine)
+
+
+def _listen(target: Connection | Engine) -> None:
+    event.listen(target, "commit", _committing)
+    event.listen(target, "commit_twophase", _committing_twophase)
+    event.listen(target, "prepare_twophase", _preparing)
+    event.listen(target, "before_cursor_execute", _executing)
 
 
 def unwatch(session: Session) -> None:

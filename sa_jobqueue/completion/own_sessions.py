@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import create_engine, event
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session
+
+from sa_jobqueue.completion.nets import watch_engine
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Beyond this many handlers wait for each other's blocks, half a minute at most: blocks are short, connections are dear.
 _POOL_SIZE = 10
+#: A connection is trusted for so many seconds after its last use.
+_TRUSTED = 1.0
+_RETURNED_AT = "sa_jobqueue.returned_at"
 
 
 class Sessions(Protocol):
@@ -50,8 +57,6 @@ class OwnSessions:
         self._options: dict[str, Any] = {
             "pool_size": _POOL_SIZE,
             "max_overflow": 0,
-            # A connection that was lost while it lay in the pool must not cost what the handler has done.
-            "pool_pre_ping": True,
             "connect_args": {}
             if "application_name" in url.query
             else {"application_name": f"sa_jobqueue {name}"[:63]},
@@ -68,6 +73,7 @@ class OwnSessions:
         with self._lock:
             if self._engine is None:
                 self._engine = create_engine(self._url, **self._options)
+                _prepare(self._engine)
         return Session(self._engine)
 
     def async_session(self) -> AsyncSession:
@@ -78,6 +84,7 @@ class OwnSessions:
         with self._lock:
             if (engine := self._async_engines.get(loop)) is None:
                 engine = self._async_engines[loop] = create_async_engine(self._url, **self._options)
+                _prepare(engine.sync_engine)
                 self._keepers[loop] = keeper = _disposed_with_loop(engine)
                 _start(keeper)
         return AsyncSession(engine)
@@ -89,6 +96,33 @@ class OwnSessions:
         if engine is not None:
             event.listen(engine.pool, "checkin", _close_returned)
             engine.dispose()
+
+
+def _prepare(engine: Engine) -> None:
+    """For blocks: watched, and its connections are tried before use where they have lain in the pool for a while.
+
+    One that was lost meanwhile must not cost what the handler has done. A try takes as long as a statement, so that what
+    was in use a moment ago is trusted.
+    """
+    dialect = engine.dialect
+
+    def note_return(_connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info[_RETURNED_AT] = time.monotonic()
+
+    def try_out(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
+        returned_at = record.info.get(_RETURNED_AT)
+        if returned_at is None or time.monotonic() - returned_at < _TRUSTED:
+            return
+        try:
+            dialect.do_ping(connection)
+        except dialect.loaded_dbapi.Error as error:
+            if dialect.is_disconnect(error, connection, None):
+                raise InvalidatePoolError from error  # the pool then makes another one
+            raise
+
+    watch_engine(engine)
+    event.listen(engine, "checkin", note_return)
+    event.listen(engine, "checkout", try_out)
 
 
 def _close_returned(_connection: Any, record: ConnectionPoolEntry) -> None:

@@ -128,6 +128,7 @@ class Crew:
                 stores["settle"],
                 book=self.book,
                 lease=lease,
+                slots=self._slots,
                 to_dispatcher=self.dispatcher.post,
                 subscribers=subscribers,
             ),
@@ -262,11 +263,13 @@ class Crew:
             self.settler.post(finished)
         else:
             # What was decided in its place is being written already.
+            self._slots.tell_rest()
             self.dispatcher.post(dispatch.Written(1))
             report_dropped(finished, "lost", self.subscribers)
 
     def _finished_completed(self, finished: settle.Finished, *, first: bool) -> None:
         """Nothing is left to write. When it isn't the first, the settler has tried in its place, and tells what landed."""
+        self._slots.tell_rest()
         if first:
             self.book.drop([finished.execution.key])
         self.dispatcher.post(dispatch.Written(1))

@@ -239,7 +239,7 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
             case OutcomesBlocked(blocked):
                 state = replace(state, blocked=blocked)
             case Ears(ears):
-                state = replace(state, idle=replace(state.idle, ears=ears))
+                state = replace(state, idle=state.idle.hears(ears))
             case Woken(jitter):
                 at = now + state.idle.spread(jitter, state.poll_interval)
                 state = replace(_look_at(state, at), idle=state.idle.woken(poll=state.poll_interval))

@@ -48,6 +48,11 @@ class Idling:
     doubtful: bool = False
     not_before: float = 0.0
 
+    def hears(self, ears: bool) -> Idling:
+        """With the ears goes what was known of the flag: a server that crashed has lost it."""
+        known = ears or self.valid_until is None
+        return replace(self, ears=ears) if known else replace(self.failed(self.not_before), ears=ears)
+
     def stands(self, now: float) -> bool:
         """Whoever inserts a job now knows that we wait."""
         return self.valid_until is not None and now < self.valid_until
@@ -121,7 +126,7 @@ class Idling:
 
     def silences_at(self, now: float) -> float | None:
         """When to take the flag back, None when there is nothing to take back or no reason to."""
-        if self.doubtful or (self.stands(now) and not self.ears):
+        if self.doubtful:
             return self.not_before
         if self.stands(now) and self.unwanted_since is not None:
             return max(self.not_before, self.unwanted_since + MOMENT)

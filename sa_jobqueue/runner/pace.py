@@ -81,7 +81,7 @@ class Lane:
         learnt = max(recent - self.limit, 0.0) * CLAIM_AHEAD_GROWTH
         ahead = int(min(pace * CLAIM_AHEAD_SECONDS, learnt, CLAIM_AHEAD_LIMIT))
         room = self.limit + ahead - self.held
-        # Not quite half: that is when `slots` tells of half a line.
+        # Not quite half: `slots` tells of half a line while the slots hold some more.
         enough = (self.limit + ahead) * 2 // 5
         return room if room > 0 and (self.held <= self.limit or room >= enough) else 0
 

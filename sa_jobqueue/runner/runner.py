@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Runner:
     """Runs the handlers of a registry on the jobs of some queues, in threads of this process and on one event loop.
 
-    Holds up to four connections of its own to `database`, and a pool apart for handlers that complete their jobs in
+    Holds up to five connections of its own to `database`, and a pool apart for handlers that complete their jobs in
     sessions of its making; an Engine or AsyncEngine lends its URL, never its pool.
     `run()` blocks; `start()` and `stop()` embed it in a host, as does `with Runner(...):`. In a host with an event loop
     `await serve()` does what `run()` does, and `async with Runner(...):` what `with` does, without blocking the loop. A

@@ -151,7 +151,7 @@ def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, 
                 state = replace(state, ends_at=until)
     if arrived:
         state = _take_up(state, arrived)
-        # Of all others the dispatcher has heard: see `slots`.
+        # Of the others it hears by `slots`.
         if untold := [one for one in arrived if one.still_runs]:
             actions.append(Tell(freed(untold)))
     state, last = _flush_or_wait(state, now)

@@ -1,14 +1,14 @@
-"""Which slots are free again, told to the dispatcher: at once where it could claim for them, else in bundles.
+"""Which slots are free again: the dispatcher hears of it when handlers end, but not of each one by itself.
 
 A slot is free when its handler is done, not when the row says so, and the dispatcher must not have to wait for a write to
-hear of it: claims and writes go side by side. It need not hear of each, though, while jobs wait in line for the slots;
-to wake it costs more than many a handler. Nothing here knows SQL or what an outcome means.
+hear of it: claims and writes go side by side. To wake it costs more than many a handler, though. So the thread in which a
+handler ends tells when that may be worth a claim, and the settler whatever is left, each time before it writes. Nothing
+here knows SQL or what an outcome means.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.runner.settle import freed
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sa_jobqueue.runner.executors.protocol import Executor
     from sa_jobqueue.runner.settle import Finished
 
-#: However long the line is, the dispatcher hears after so many seconds how it goes.
-LONGEST_SILENCE = 0.1
+#: Of slots without a line this share is worth a turn of the dispatcher by itself, for it claims for what is free.
+WORTH_A_TURN = 8
 
 
 class Slots:
@@ -35,21 +35,26 @@ class Slots:
         self._tell = tell
         self._lock = threading.Lock()
         self._untold: dict[str, list[Finished]] = {queue: [] for queue in limits}
-        self._told_at = dict.fromkeys(limits, 0.0)
 
     def ended(self, finished: Finished) -> None:
-        """A handler has ended, or its job left before it began; from any thread.
+        """A handler has ended, or its job left before it began; from any thread. Ask for the rest to be told later.
 
-        What isn't told has a job in line for its slot, whoever else takes one at the same moment: more wait there than
-        slots can be looking for one. Told is also whenever half of a long line is through.
+        Told is at once when half of the line is through, and when no line is left.
         """
         queue = finished.execution.job.queue
         with self._lock:
             untold = self._untold[queue]
             untold.append(finished)
-            now = time.monotonic()
-            in_line = self._executor.waiting(queue)
-            if in_line > len(untold) + self._limits[queue] and now < self._told_at[queue] + LONGEST_SILENCE:
+            if len(untold) < max(self._executor.waiting(queue), self._limits[queue] // WORTH_A_TURN):
                 return
-            self._untold[queue], self._told_at[queue] = [], now
+            self._untold[queue] = []
         self._tell(freed(untold))
+
+    def tell_rest(self) -> None:
+        """Tell what has not been told yet: none of it may wait for the next handler to end."""
+        with self._lock:
+            untold = [one for line in self._untold.values() for one in line]
+            for line in self._untold.values():
+                line.clear()
+        if untold:
+            self._tell(freed(untold))

@@ -14,14 +14,14 @@ from sa_jobqueue.sql import array, interval, moment, number, priorities, status,
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Delete, Executable, Select
+    from sqlalchemy import ColumnElement, Delete, Executable
 
 #: What a lost runner has left behind is swept away after this time.
 LEFTOVER = timedelta(hours=1)
 
 
 @cache
-def wait_for_jobs() -> Select[Any]:
+def wait_for_jobs() -> Executable:
     """Say that this runner waits, and read how many others do and when its next job is due (an interval, or NULL).
 
     Parameters: `runner`, `wait` (the flag is good for so long, or for half of it when it was set shortly before; jobs

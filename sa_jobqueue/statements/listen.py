@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ChannelCommand(Executable, ClauseElement):
     """A command about one channel, for which there is no construct; it answers with no rows."""
 
-    inherit_cache = False
+    inherit_cache: bool | None = False
 
     def __init__(self, verb: str, channel: str) -> None:
         self.verb = verb

@@ -47,7 +47,7 @@ class Ear:
         self._notifier = notifier
         self._channel: str | None = None
         self._bell: tuple[socket.socket, socket.socket] | None = None
-        self.interrupted = False
+        self.interrupted: bool = False
 
     def listen(self) -> bool:
         """Connect and listen; False when what is notified in the database of the jobs does not get here.

@@ -36,10 +36,10 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
     """Insert what has no key or a free one; answers in the order of `new_jobs`, all in the connection's transaction.
 
     Keyed rows are taken in the order of their keys, so that two calls at once can't deadlock on them. Waits where an
-    open transaction has just inserted the same key. In a two-phase transaction the jobs wake no runner, for PostgreSQL
-    refuses to prepare one that notifies; they are found by the next poll. Of several jobs with one key the first is inserted. Raises
-    EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows rows. No text
-    of a database's error holds values of a job; its `params` and the driver's diagnostics still do.
+    open transaction has just inserted the same key. Of several jobs with one key the first is inserted. In a two-phase
+    transaction the jobs wake no runner, for PostgreSQL refuses to prepare one that notifies: the next poll finds them.
+    Raises EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows rows.
+    No text of a database's error holds values of a job; its `params` and the driver's diagnostics still do.
     """
     if connection.dialect.name != "postgresql":
         raise EnqueueError(

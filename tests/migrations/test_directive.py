@@ -12,7 +12,7 @@ from sqlalchemy import Connection, create_engine, inspect
 
 from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.migrations.directive import MigrateJobqueueOp
-from sa_jobqueue.models import SCHEMA_VERSION
+from sa_jobqueue.models import SCHEMA_VERSION, metadata
 from tests.support.catalogue import everything, job_table
 
 
@@ -92,3 +92,15 @@ def test_the_typed_form_is_the_directive(empty_database_url: str) -> None:
         op.migrate_jobqueue(0, LATEST)
     engine.dispose()
     assert everything(empty_database_url) == typed
+
+
+def test_the_models_take_away_what_they_make(empty_database_url: str) -> None:
+    """`create_all()` and `drop_all()`, for tests of applications: the trigger's function comes and goes with the tables."""
+    engine = create_engine(empty_database_url)
+    before = everything(empty_database_url)
+    for _ in range(2):
+        metadata.create_all(engine)
+        assert everything(empty_database_url)["functions"]
+        metadata.drop_all(engine)
+        assert everything(empty_database_url) == before
+    engine.dispose()

@@ -59,8 +59,8 @@ def test_unknown_kinds_are_left_alone_and_told(engine: Engine, database_url: str
         (rescued, *_) = recorder.wait_for(JobRescued)
     assert told.kinds == {"b": 10}
     assert (rescued.job_id, rescued.status) == (orphan, "ready")
-    # In a second or so, at a poll interval of five: it does not spin on what it can't run.
-    assert _claims(engine) - claims <= 2
+    # A few looks, more and more seldom, and one through everything each second: it does not spin on what it can't run.
+    assert _claims(engine) - claims <= 12
     assert {row(engine, job).status for job in known} == {"done"}
     assert {(row(engine, job).status, row(engine, job).attempts) for job in unknown} == {("ready", 0)}
     assert (row(engine, orphan).status, row(engine, orphan).attempts) == ("ready", 1)

@@ -143,7 +143,9 @@ def test_stop_is_for_everybody_and_leaves_nothing(engine: Engine, database_url: 
         with pytest.raises(RuntimeError, match="started already"):
             runner.start()
         wait_for_row(engine, job, lambda it: it.status == "done")
-        assert 1 <= _connections(engine) <= 4
+        assert (
+            1 <= _connections(engine) <= 6
+        )  # five loops, and for a moment the other end of what is listened to
         stoppers = [threading.Thread(target=runner.stop) for _ in range(3)]
         for stopper in stoppers:
             stopper.start()

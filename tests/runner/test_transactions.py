@@ -103,7 +103,7 @@ def test_long_handlers_and_a_locked_table(engine: Engine, strict_url: str) -> No
     assert len(recorder.of(LoopFailed)) == len(recorder.of(LoopRecovered)) == len(failing)
     assert sampler.looks > 20
     assert (sampler.idle_in_transaction, sampler.holding_while_idle) == (0, 0)
-    assert sampler.most_sessions == 4
+    assert sampler.most_sessions in (5, 6)  # for a moment there is the other end of what is listened to
     assert runs == dict.fromkeys(ids, 1)
     assert {(row(engine, job).status, row(engine, job).attempts) for job in ids} == {("done", 1)}
 

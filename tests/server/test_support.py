@@ -118,12 +118,12 @@ def test_a_missing_part_is_named_loudly(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     said = run_pytest(
         tmp_path,
-        "@pytest.mark.needs('pgbouncer')\ndef test_pool(): ...\n",
+        "@pytest.mark.needs('pgbouncer_prepares')\ndef test_pool(): ...\n",
         "-p",
         "tests.support.needs",
         ci="true",
     )
-    assert "MISSING PART: pgbouncer" in said
+    assert "MISSING PART: pgbouncer_prepares" in said
     assert "there is no program pgbouncer on PATH; tests not run:\n  test_inner.py::test_pool" in said
     assert "1 skipped" in said
 

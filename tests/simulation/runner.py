@@ -232,6 +232,7 @@ class SimulatedRunner:
                     store,
                     book=self.book,
                     lease=lease,
+                    slots=self.slots,
                     to_dispatcher=self.dispatcher.post,
                     subscribers=subscribers,
                 ).perform
@@ -359,6 +360,7 @@ class SimulatedRunner:
         if first and not execution.completed:
             self.settler.post(finished)
             return
+        self.slots.tell_rest()
         if first:
             self.book.drop([execution.key])
         self.dispatcher.post(dispatch.Written(1))

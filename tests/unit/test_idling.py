@@ -239,6 +239,13 @@ def test_lost_ears_take_the_flag_back(idle: Fleet) -> None:
     assert len(idle.times(Claim)) == 5
 
 
+def test_ears_that_were_lost_and_are_back_set_the_flag_anew(idle: Fleet) -> None:
+    """A server that crashed has forgotten it, so nobody was told of what was committed since."""
+    idle.tell(Ears(False), Ears(True), Woken())
+    assert [type(action) for _, action in idle.done] == [Announce, Claim, Announce, Claim]
+    assert idle.flags == [None, WAIT * POLL]
+
+
 def test_many_that_wait_are_spread(idle: Fleet) -> None:
     """Later the more others there are, at most a quarter of the poll interval; alone at once."""
     for others, late in ((0, 0.0), (7, 7 * SPREAD / 2), (1000, POLL / 8)):

@@ -22,7 +22,7 @@ IF to_regclass(place || '.jobqueue_idle') IS NULL THEN
         HINT = 'Name it in the revision: op.migrate_jobqueue(1, 2, schema=...).';
 END IF;
 EXECUTE replace($create$
-CREATE OR REPLACE FUNCTION @place@.jobqueue_wake() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
+CREATE FUNCTION @place@.jobqueue_wake() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
 BEGIN
     -- A notification takes a lock of the whole server at the commit: one only while somebody waits for it.
     IF pg_catalog.current_setting('sa_jobqueue.notify', true) OPERATOR(pg_catalog.=) 'off' THEN

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.events import DropCause, Subscribers
     from sa_jobqueue.records import Settled
     from sa_jobqueue.runner.book import Book, Key
+    from sa_jobqueue.runner.slots import Slots
     from sa_jobqueue.store.leases import Store
 
     Post = Callable[[Any], None]
@@ -43,12 +44,14 @@ class Settler:
         *,
         book: Book,
         lease: timedelta,
+        slots: Slots,
         to_dispatcher: Post,
         subscribers: Subscribers,
     ) -> None:
         self._store = store
         self._book = book
         self._lease = lease
+        self._slots = slots
         self._to_dispatcher = to_dispatcher
         self._subscribers = subscribers
 
@@ -65,6 +68,7 @@ class Settler:
         return None
 
     def _flush(self, batch: Sequence[settle.Finished], *, again: bool) -> settle.Answered:
+        self._slots.tell_rest()
         keys = [finished.execution.key for finished in batch]
         self._book.settle(keys)
         self._report_last(keys)
