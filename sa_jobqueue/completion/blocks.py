@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from sa_jobqueue.completion.guard import Guard
 from sa_jobqueue.completion.nets import guard_of, unwatch, watch, watch_connection
-from sa_jobqueue.completion.owner import Completion
+from sa_jobqueue.completion.owner import Completion, Fate
 from sa_jobqueue.store.sessions import require_bind, run_on
 
 if TYPE_CHECKING:
@@ -50,7 +50,14 @@ class Terms:
             )
         require_bind(session)
         completion = Completion(self.key)
-        may_block(self.owner.begin, completion)
+        try:
+            may_block(self.owner.begin, completion)
+        except BaseException as error:
+            if (
+                completion.fate is Fate.OPEN
+            ):  # a task was cancelled: the owner goes on, and may enter what nobody ends
+                completion.fate, completion.error = Fate.UNDONE, error
+            raise
         guard = Guard(
             completion,
             self.owner,

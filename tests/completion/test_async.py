@@ -21,14 +21,14 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import sessionmaker
 
 from sa_jobqueue import enqueue
-from sa_jobqueue.completion.owner import Fate
+from sa_jobqueue.completion.owner import Completion, Fate
 from sa_jobqueue.errors import LeaseLostError
 from tests.completion.shapes import BODIES, WRITTEN
 from tests.entry.application import Document
 from tests.support.completions import Run, is_untouched, take_over, titles
 from tests.support.jobs import read_job
 from tests.support.locks import wait_for_a_lock
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 Work = Callable[[AsyncEngine], Awaitable[None]]
 
@@ -174,6 +174,40 @@ def test_the_event_loop_goes_on_while_the_lease_is_renewed(
     driven(handler)
     assert threading.get_ident() not in threads
     assert (run.completion.fate, titles(engine)) == (Fate.LANDED, ["yes"])
+
+
+def test_a_handler_cancelled_on_the_way_in_may_try_again(
+    engine: Engine, run: Run, driven: Callable[[Work], None]
+) -> None:
+    """What its owner enters after that is undone already."""
+    entering, go_on = threading.Event(), threading.Event()
+    begin, entered = run.holder.begin, list[Completion]()
+
+    def slow(completion: Completion) -> None:
+        entering.set()
+        assert go_on.wait(PATIENCE)
+        begin(completion)
+        entered.append(completion)
+
+    run.holder.begin = slow  # type: ignore[method-assign]
+
+    async def handler(handlers: AsyncEngine) -> None:
+        async def work() -> None:
+            async with run.context.complete(async_sessionmaker(handlers)) as session:
+                session.add(Document(title="again"))
+
+        task = asyncio.create_task(work())
+        await asyncio.to_thread(entering.wait, PATIENCE)
+        task.cancel()
+        await asyncio.wait([task])
+        go_on.set()
+        await asyncio.to_thread(wait_until, lambda: entered)
+        assert entered[0].fate is Fate.UNDONE
+        run.holder.completion = None
+        await work()
+
+    driven(handler)
+    assert (run.completion.fate, titles(engine)) == (Fate.LANDED, ["again"])
 
 
 @pytest.mark.parametrize("at", ["in the body", "in the fence"])
