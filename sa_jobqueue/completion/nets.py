@@ -79,7 +79,9 @@ def _connected(session: Session, _transaction: SessionTransaction, connection: C
 @event.listens_for(Session, "before_commit")
 def _before_commit(session: Session) -> None:
     if (job := session.info.get(_AWAITED)) is not None:
-        raise RuntimeError(f"{job}: complete_in() of an AsyncSession was not awaited: await ctx.complete_in(session)")
+        raise RuntimeError(
+            f"{job}: complete_in() of an AsyncSession was not awaited: await ctx.complete_in(session)"
+        )
     if (guard := guard_of(session)) is not None:
         guard.before_commit(session)
 
