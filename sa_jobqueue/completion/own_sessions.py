@@ -17,6 +17,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.completion.nets import watch_engine
+from sa_jobqueue.store.engine import handlers_arguments
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -57,10 +58,10 @@ class OwnSessions:
         self._options: dict[str, Any] = {
             "pool_size": _POOL_SIZE,
             "max_overflow": 0,
-            "connect_args": {}
-            if "application_name" in url.query
-            else {"application_name": f"sa_jobqueue {name}"[:63]},
         }
+        self._name = name
+        #: Not behind a pooler, where the next statement meets another session.
+        self.prepares: bool = True
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._async_engines: weakref.WeakKeyDictionary[AbstractEventLoop, AsyncEngine]
@@ -72,7 +73,7 @@ class OwnSessions:
         """A new session, on a pool that all threads share."""
         with self._lock:
             if self._engine is None:
-                self._engine = create_engine(self._url, **self._options)
+                self._engine = create_engine(self._url, **self._options, connect_args=self._arguments())
                 _prepare(self._engine)
         return Session(self._engine)
 
@@ -83,11 +84,16 @@ class OwnSessions:
         loop = asyncio.get_running_loop()
         with self._lock:
             if (engine := self._async_engines.get(loop)) is None:
-                engine = self._async_engines[loop] = create_async_engine(self._url, **self._options)
+                engine = self._async_engines[loop] = create_async_engine(
+                    self._url, **self._options, connect_args=self._arguments()
+                )
                 _prepare(engine.sync_engine)
                 self._keepers[loop] = keeper = _disposed_with_loop(engine)
                 _start(keeper)
         return AsyncSession(engine)
+
+    def _arguments(self) -> dict[str, Any]:
+        return handlers_arguments(self._url, self._name, prepares=self.prepares)
 
     def close(self) -> None:
         """Let the connections of threads go; what a handler still has in use is closed when it comes back."""

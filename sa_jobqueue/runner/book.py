@@ -177,7 +177,7 @@ class Book:
         was given up, and its outcome may go to the settler, which reports it; after `close` nobody writes any more.
         """
         with self._changed:
-            if key in self._given_up:
+            if self._given_up and key in self._given_up:
                 self._given_up.discard(key)
                 return False
             if self._closed or key in self._decided:
@@ -204,8 +204,13 @@ class Book:
         self._decided.add(key)
         self._changed.notify_all()
         # From here on it waits for a write only, as every other outcome does.
-        self._unrenewed.discard(key)
-        self._paused.discard(key)
+        self._forget_exceptions(key)
+
+    def _forget_exceptions(self, key: Key) -> None:
+        # To hash a key is what most of this costs, and both are nearly always empty.
+        if self._unrenewed or self._paused:
+            self._unrenewed.discard(key)
+            self._paused.discard(key)
 
     def close(self) -> None:
         """The last word was spoken."""
@@ -235,8 +240,7 @@ class Book:
                 self._held.pop(key, None)
                 self._decided.discard(key)
                 self._settling.discard(key)
-                self._unrenewed.discard(key)
-                self._paused.discard(key)
+                self._forget_exceptions(key)
             self._changed.notify_all()
 
     def undecided(self) -> list[Execution]:

@@ -234,6 +234,7 @@ class Crew:
         store = Store(self.engine, name=self.runner_id)
         try:
             store.check_schema()
+            self.sessions.prepares = store.prepares_statements
         finally:
             store.close()
 

@@ -67,6 +67,17 @@ def runner_engine(url: URL, runner_id: str, *, deadline: timedelta) -> Engine:
     return engine
 
 
+def handlers_arguments(url: URL, runner_id: str, *, prepares: bool) -> dict[str, Any]:
+    """The driver's arguments for connections that handlers use. `prepares` is what holds where the URL says nothing of it.
+
+    Raises ConfigurationError as `runner_engine` does.
+    """
+    arguments: dict[str, Any] = {} if prepares else {PREPARE_THRESHOLD: None}
+    if "application_name" not in url.query:
+        arguments["application_name"] = f"sa_jobqueue {runner_id}"[:63]
+    return {**arguments, **_prepare_threshold(url)}
+
+
 def _prepare_threshold(url: URL) -> dict[str, int | None]:
     """The driver wants a number where a URL has text."""
     given = url.query.get(PREPARE_THRESHOLD)

@@ -279,6 +279,11 @@ class Store:
         """Raise SchemaVersionError when the tables are missing or older than this release needs; newer is fine."""
         require(self.installed_version())
 
+    @property
+    def prepares_statements(self) -> bool:
+        """Whether the driver prepares statements, of which nothing is known about a connection of the caller's."""
+        return isinstance(self._connection, OwnConnection) and self._connection.prepares
+
     def reset(self) -> None:
         """Drop a broken connection; the next call connects anew."""
         self._connection.reset()

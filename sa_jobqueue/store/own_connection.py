@@ -54,6 +54,11 @@ class OwnConnection:
         connection: Any = (self._connection or self._open()).connection.driver_connection
         return cast("BoundedConnection", connection)
 
+    @property
+    def prepares(self) -> bool:
+        """The driver prepares statements here, on the server."""
+        return self.driver.prepare_threshold is not None
+
     def _open(self) -> Connection:
         connection = self._engine.connect()
         # A server, database or role whose default is stricter would make SKIP LOCKED statements fail with

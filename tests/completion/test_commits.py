@@ -7,15 +7,20 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, select, text
+from sqlalchemy import Engine, create_engine, event, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, InternalError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from sa_jobqueue import enqueue
 from sa_jobqueue.completion.owner import Fate
-from tests.entry.application import Document
-from tests.support.completions import Run, attempt, titles
+from sa_jobqueue.errors import LeaseLostError
+from sa_jobqueue.models import jobs
+from tests.completion.shapes import root_committed_within_savepoint
+from tests.entry.application import Base, Document
+from tests.support.completions import Run, attempt, take_over, titles
+from tests.support.databases import fail_on_others
 from tests.support.jobs import read_job
+from tests.support.reuse import Databases
 
 ADDED = "INSERT INTO documents (title) VALUES ('more')"
 MORE: dict[str, Callable[[Session], Any]] = {
@@ -150,6 +155,52 @@ def test_a_refused_commit_that_the_handler_swallows_is_in_doubt(
     assert isinstance(attempt(run, sessionmaker(handlers), body), LookupError)
     assert run.completion.fate is Fate.DOUBTFUL
     assert titles(engine) == []
+
+
+@pytest.mark.usefixtures("deferred")
+def test_a_lost_fence_after_a_commit_without_a_proof_is_in_doubt(
+    engine: Engine, handlers: Engine, run: Run
+) -> None:
+    """The earlier COMMIT went past the session, and nobody has seen its answer: what took the row may be that."""
+
+    def body(session: Session) -> None:
+        session.add_all([Document(title="same"), Document(title="same")])
+        connection = session.connection()
+        transaction = connection.get_transaction()
+        assert transaction is not None
+        with pytest.raises(IntegrityError):
+            transaction.commit()
+        connection.rollback()
+        take_over(engine, run.job.id)
+
+    error = attempt(run, sessionmaker(handlers), body)
+    assert isinstance(error, LeaseLostError)
+    assert "an earlier COMMIT of this block" in str(error)
+    assert run.completion.fate is Fate.DOUBTFUL
+
+
+def test_what_fails_in_the_flush_has_fenced_nothing(engine: Engine, handlers: Engine, run: Run) -> None:
+    """The flush comes first, so that the row is held for no longer than the commit takes."""
+    with (
+        pytest.raises(IntegrityError),
+        run.context.complete(sessionmaker(handlers)) as session,
+    ):
+        session.add(Document(title=None))
+    assert run.holder.told == ["begin", "decided: undone"]
+
+
+def test_with_several_engines_the_fence_goes_where_the_jobs_are(
+    engine: Engine, run: Run, application_databases: Databases
+) -> None:
+    """Whichever is committed first, by whatever way: here by a root that left a savepoint open, with no use of theirs."""
+    with application_databases.one(fail_on_others) as url:
+        elsewhere = create_engine(url)
+        sessions = sessionmaker(binds={Base: elsewhere, jobs: engine})
+        assert attempt(run, sessions, root_committed_within_savepoint) is None
+        assert titles(elsewhere) == ["outside", "inside"]
+        elsewhere.dispose()
+    assert (run.completion.fate, titles(engine)) == (Fate.LANDED, [])
+    assert read_job(engine, run.job.id).status == "done"
 
 
 def test_a_transaction_that_fails_behind_the_fence_is_not_taken_for_done(

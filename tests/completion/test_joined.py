@@ -102,7 +102,11 @@ def test_an_outer_commit_of_a_lost_job_is_refused(engine: Engine, handlers: Engi
         outer.begin()
         assert isinstance(attempt(run, sessionmaker(outer), body), LeaseLostError)
         assert run.completion.fate is Fate.LOST
-    assert is_untouched(engine, run.job.id, token[0])
+        assert is_untouched(engine, run.job.id, token[0])
+        outer.rollback()
+        outer.execute(text("INSERT INTO documents (title) VALUES ('afterwards')"))
+        outer.commit()
+    assert titles(engine) == ["afterwards"]  # what was refused lies in no open transaction
 
 
 SESSIONS: dict[str, Callable[[Engine], Any]] = {

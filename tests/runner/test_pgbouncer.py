@@ -128,6 +128,34 @@ def test_a_thousand_jobs_run_exactly_once(engine: Engine, pooled: Engine, bounce
     assert _leftovers(bouncer) == []
 
 
+def test_handlers_complete_their_jobs_in_transactions_of_their_own(
+    engine: Engine, pooled: Engine, bouncer: PgBouncer
+) -> None:
+    """On sessions of the runner's making, in threads and on an event loop, often enough that a driver would prepare."""
+    jobs = Registry()
+
+    @jobs.handler("thread")
+    def in_thread(ctx: JobContext) -> None:
+        with ctx.complete() as session:
+            session.execute(text("INSERT INTO written VALUES (:job)"), {"job": ctx.id})
+
+    @jobs.handler("loop", queue="loop")
+    async def on_loop(ctx: JobContext) -> None:
+        async with ctx.complete() as session:
+            await session.execute(text("INSERT INTO written VALUES (:job)"), {"job": ctx.id})
+
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE written (job bigint PRIMARY KEY)"))
+    with Session(pooled) as session, session.begin():
+        session.add_all(enqueue(call) for _ in range(100) for call in (in_thread.call(), on_loop.call()))
+    with running(jobs, bouncer.url, queues={"default": 4, "loop": 4}) as recorder:
+        recorder.wait_for(JobSettled, count=200)
+    assert {event.attempt for event in recorder.of(JobSettled)} == {1}
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM written")).scalar_one() == 200
+    assert _leftovers(bouncer) == []
+
+
 def test_the_verbs_of_operators(engine: Engine, pooled: Engine, bouncer: PgBouncer) -> None:
     """Each in the transaction of an ordinary session, often enough that a driver would prepare its statements."""
     for _ in range(8):
