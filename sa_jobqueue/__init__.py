@@ -3,6 +3,7 @@
     session.add(enqueue("document.embed", {"document_id": 7}))      in the caller's transaction
     op.migrate_jobqueue(0, 2)                                       in the application's Alembic history
     sa-jobqueue run myapp.jobs:jobs                                 the bundled runner
+    with ctx.complete() as session:                                 what a handler writes, and the end of its job
 
 These are the public names; a runner inside another program is in `sa_jobqueue.runner`, a person's verbs are in
 `sa_jobqueue.admin`, tools for tests in `sa_jobqueue.testing`.

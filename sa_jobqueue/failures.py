@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DBAPIError, StatementError
@@ -24,6 +25,8 @@ LONGEST_ERROR = 4096
 _MESSAGE = 1500
 #: Innermost frames: where it was raised says more than how it was called.
 _FRAMES = 6
+#: The files of this library.
+_OWN = str(Path(__file__).parent / "_")[:-1]
 _CAUSES = 3
 _MEMBERS = 5
 _LONGEST_WALK = 1000
@@ -143,10 +146,16 @@ def _name(error: BaseException) -> str:
 
 
 def _locations(traceback: TracebackType | None, *, limit: int = _FRAMES) -> Iterator[str]:
+    """The innermost, and before them the handler's own line when it is further out: that is where its author looks."""
     innermost: deque[TracebackType] = deque(maxlen=limit)
+    handler = None
     while traceback is not None:
         innermost.append(traceback)
+        if handler is None and not traceback.tb_frame.f_code.co_filename.startswith(_OWN):
+            handler = traceback
         traceback = traceback.tb_next
+    if limit > 1 and handler is not None and handler not in innermost:
+        innermost[0] = handler
     for entry in innermost:
         code = entry.tb_frame.f_code
         yield f"  at {code.co_filename}:{entry.tb_lineno} in {code.co_qualname}"

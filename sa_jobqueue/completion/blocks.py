@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.completion.guard import Guard
-from sa_jobqueue.completion.nets import guard_of, unwatch, watch, watch_connection
+from sa_jobqueue.completion.nets import guard_of, keep_promise, promise, unwatch, watch, watch_connection
 from sa_jobqueue.completion.owner import Completion, Fate
 from sa_jobqueue.store.sessions import require_bind, run_on
 
@@ -167,9 +167,15 @@ def _leave(session: Session, guard: Guard, error: BaseException | None) -> None:
 
 def join(terms: Terms, session: Any) -> Coroutine[Any, Any, None] | None:
     """The completion joins the transaction that the session is in, and ends with it; a coroutine for an AsyncSession."""
+    if (registry := getattr(session, "registry", None)) is not None:  # scoped_session, async_scoped_session
+        session = registry()
     may_block = _await if hasattr(session, "run_sync") else _call
+    if (promised := getattr(session, "sync_session", None)) is not None:
+        promise(promised, terms.job)  # who forgets to await would commit without the job
 
     def work(target: Session | Connection) -> None:
+        if promised is not None:
+            keep_promise(promised)
         if not isinstance(target, Session):
             raise TypeError(
                 f"{_COMPLETE_IN}(): expected a Session or AsyncSession, got {type(target).__qualname__}"

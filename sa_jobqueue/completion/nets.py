@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sa_jobqueue.completion.guard import Guard
 
 _KEY = "sa_jobqueue.completion"
+_AWAITED = "sa_jobqueue.completion.awaited"
 #: Weak on both sides: neither keeps the other, nor what it belongs to.
 _GUARDS: weakref.WeakKeyDictionary[Connection, weakref.ref[Guard]] = weakref.WeakKeyDictionary()
 _WATCHED: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -58,6 +59,16 @@ def unwatch(session: Session) -> None:
     session.info.pop(_KEY, None)
 
 
+def promise(session: Session, job: str) -> None:
+    """A completion of this job was asked for, and begins when it is awaited: until then the session can't commit."""
+    session.info[_AWAITED] = job
+
+
+def keep_promise(session: Session) -> None:
+    """It was awaited, or its transaction is gone."""
+    session.info.pop(_AWAITED, None)
+
+
 @event.listens_for(Session, "after_begin")
 def _connected(session: Session, _transaction: SessionTransaction, connection: Connection) -> None:
     if (guard := guard_of(session)) is not None:
@@ -67,6 +78,10 @@ def _connected(session: Session, _transaction: SessionTransaction, connection: C
 
 @event.listens_for(Session, "before_commit")
 def _before_commit(session: Session) -> None:
+    if (job := session.info.get(_AWAITED)) is not None:
+        raise RuntimeError(
+            f"{job}: complete_in() of an AsyncSession was not awaited: await ctx.complete_in(session)"
+        )
     if (guard := guard_of(session)) is not None:
         guard.before_commit(session)
 
@@ -79,6 +94,8 @@ def _after_commit(session: Session) -> None:
 
 @event.listens_for(Session, "after_transaction_end")
 def _transaction_ended(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        keep_promise(session)  # nothing was committed, so that nothing is owed
     if (guard := guard_of(session)) is not None:
         guard.transaction_ended(transaction)
         if guard.over:

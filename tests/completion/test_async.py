@@ -70,6 +70,27 @@ def test_a_block_lands(engine: Engine, run: Run, driven: Callable[[Work], None],
     assert run.holder.told == ["begin", "fencing", "decided: landed"]
 
 
+@pytest.mark.filterwarnings("ignore:coroutine 'complete_in' was never awaited")
+def test_a_forgotten_await_commits_nothing(engine: Engine, run: Run, driven: Callable[[Work], None]) -> None:
+    """Or the rows would land without the end of the job; the session is of use again after its rollback."""
+
+    async def handler(handlers: AsyncEngine) -> None:
+        async with AsyncSession(handlers) as session:
+            session.add(Document(title="forgotten"))
+            run.context.complete_in(session)  # type: ignore[unused-coroutine]
+            with pytest.raises(RuntimeError, match=r"job \d+ .* was not awaited: await ctx\.complete_in"):
+                await session.commit()
+            await session.rollback()
+            async with session.begin():
+                session.add(Document(title="completed"))
+                await run.context.complete_in(session)
+
+    driven(handler)
+    gc.collect()
+    assert (run.completion.fate, titles(engine)) == (Fate.LANDED, ["completed"])
+    assert read_job(engine, run.job.id).status == "done"
+
+
 @pytest.mark.parametrize("shape", BODIES)
 def test_a_lost_block_writes_nothing(
     engine: Engine, run: Run, driven: Callable[[Work], None], shape: str

@@ -127,6 +127,25 @@ def test_a_deep_recursion_keeps_the_innermost_frames() -> None:
     assert len(describe_error(caught.value).split("\n")) == 7
 
 
+def test_the_line_of_the_handler_is_told_however_deep_it_was_raised() -> None:
+    """A driver's or this library's frames don't push it out."""
+
+    def dive(depth: int) -> None:
+        if not depth:
+            raise LookupError("too deep")
+        dive(depth - 1)
+
+    def handler() -> None:
+        dive(20)
+
+    with pytest.raises(LookupError) as caught:
+        handler()
+    _, first, *rest = describe_error(caught.value.with_traceback(caught.tb.tb_next)).split("\n")
+    assert first.endswith(".handler")
+    assert all(line.endswith(".dive") for line in rest)
+    assert len(rest) == 5
+
+
 def test_a_context_is_told_unless_it_is_suppressed() -> None:
     """What Python's own traceback leaves out (`from None`) is left out here."""
 
