@@ -238,7 +238,7 @@ def test_what_stands_and_what_was_written_is_read(engine: Engine, token: UUID) -
 def test_from_the_fence_on_silence_is_bounded(
     engine: Engine, token: UUID, held: str, lease: timedelta, expected: str
 ) -> None:
-    """By one lease, or by what holds already and is less; for this transaction alone."""
+    """By one lease, or by what holds already and is less."""
     job_id = add_running(engine, token)
     given = {"job_id": job_id, "token": token, "result_text": None, "lease": lease}
     with engine.connect() as connection:
@@ -246,8 +246,19 @@ def test_from_the_fence_on_silence_is_bounded(
         connection.exec_driver_sql("SET intervalstyle = 'iso_8601'")
         connection.commit()
         assert connection.execute(statement.fence(), given).one().silence == expected
+        connection.invalidate()  # the server may have ended it by now
+
+
+def test_silence_is_bounded_for_the_transaction_alone(engine: Engine, token: UUID) -> None:
+    """A connection that goes back to its pool is as it was."""
+    job_id = add_running(engine, token)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SET idle_in_transaction_session_timeout = '5min'")
+        connection.commit()
+        fence(connection, job_id, token, lease=timedelta(seconds=90))
+        assert connection.scalar(SETTING) == "90s"
         connection.rollback()
-        assert connection.scalar(SETTING) == held
+        assert connection.scalar(SETTING) == "5min"
         connection.invalidate()
 
 
