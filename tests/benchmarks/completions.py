@@ -1,7 +1,8 @@
 """What does it cost that a handler's row and the end of its job are one transaction?
 
 20,000 jobs whose handler writes one row, ten at once, drained by the runner with and without `ctx.complete()`, beside
-the same transaction by hand. Each commit waits for the disk, so that all of them are slower than handlers that write
+the same transaction by hand: on psycopg alone, and in a Session, for SQLAlchemy has its price whoever ends the job. Each
+commit waits for the disk, so that all of them are slower than handlers that write
 nothing; what counts is the difference between them.
 """
 
@@ -21,6 +22,7 @@ def run(server: PostgresServer) -> None:
     drains = in_turns(
         {
             "hand-written SQL": lambda: _by_hand(server),
+            "the same in a Session": lambda: _by_hand(server, "session"),
             "a session of its own": lambda: _runner(server, "own"),
             "ctx.complete()": lambda: _runner(server, "complete"),
         },
@@ -48,10 +50,11 @@ def _runner(server: PostgresServer, kind: str) -> Drain:
         return timed_drain(command, url, UNFINISHED, BENCH_URL=url)
 
 
-def _by_hand(server: PostgresServer) -> Drain:
+def _by_hand(server: PostgresServer, *how: str) -> Drain:
     with database(server, queue=False) as url:
         with connect(url) as connection:
             limit.create(connection)
             limit.fill(connection, JOBS)
             connection.execute(writing.TABLE)
-        return timed_drain(("-m", "tests.benchmarks.writing", url), url, limit.UNFINISHED)
+        command = ("-m", "tests.benchmarks.writing", url, *how)
+        return timed_drain(command, url, limit.UNFINISHED, BENCH_URL=url)

@@ -2,7 +2,8 @@
 
 `own` commits in a session of its own and leaves the end of the job to the runner; `complete` does both in one
 transaction. `python -m tests.benchmarks.writing URL` is the ruler: the same transaction on psycopg, by hand, in as many
-threads. Each process speaks as that of `noop` does.
+threads. With `session` behind it, the transaction is one of a Session, which is what a handler's own code costs without
+any runner. Each process speaks as that of `noop` does.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ TABLE = "CREATE TABLE written (number bigint)"
 WRITE = text("INSERT INTO written (number) VALUES (:number)")
 FINISH = """
     UPDATE limit_jobs SET status = 'done', finished_at = now(), token = NULL, lease_until = NULL
-    WHERE id = %s AND token = %s AND lease_until > clock_timestamp()
+    WHERE id = {id} AND token = {token} AND lease_until > clock_timestamp()
 """
+FINISH_ON_PSYCOPG = FINISH.format(id="%s", token="%s")
+FINISH_IN_SESSION = text(FINISH.format(id=":id", token=":token"))
 jobs = Registry()
 
 
@@ -61,8 +64,9 @@ def complete(ctx: JobContext, number: int) -> None:
 class _ByHand:
     """One claiming connection, and one for each thread that writes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, in_session: bool) -> None:
         self._url = url
+        self._finish = self._in_session if in_session else self._on_psycopg
         self._own = threading.local()
 
     def drain(self) -> None:
@@ -75,16 +79,25 @@ class _ByHand:
     def _write(self, row: Any, token: UUID) -> None:
         note_begin()
         number = row[2]["number"]
+        if self._finish(number, row[0], token) != 1:
+            raise AssertionError(f"job {row[0]} was lost")
+        note_end(number)
+
+    def _on_psycopg(self, number: int, job_id: int, token: UUID) -> int:
         connection: psycopg.Connection[Any] | None = getattr(self._own, "connection", None)
         if connection is None:
             connection = self._own.connection = connect(self._url)
         with connection.transaction():
             connection.execute("INSERT INTO written (number) VALUES (%s)", [number])
-            if connection.execute(FINISH, [row[0], token]).rowcount != 1:
-                raise AssertionError(f"job {row[0]} was lost")
-        note_end(number)
+            return connection.execute(FINISH_ON_PSYCOPG, [job_id, token]).rowcount
+
+    def _in_session(self, number: int, job_id: int, token: UUID) -> int:
+        with Session(_engine()) as session, session.begin():
+            session.execute(WRITE, {"number": number})
+            finished: Any = session.execute(FINISH_IN_SESSION, {"id": job_id, "token": token})
+            return int(finished.rowcount)
 
 
 if __name__ == "__main__":
-    _ByHand(sys.argv[1]).drain()
+    _ByHand(sys.argv[1], in_session="session" in sys.argv[2:]).drain()
     sys.stdin.read()
