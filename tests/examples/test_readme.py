@@ -65,7 +65,8 @@ def test_the_session_that_holds_vacuum_back_is_found(engine: Engine) -> None:
         with engine.connect() as operator:
             holders = {row.holder: row for row in operator.execute(text(block["code"]))}
         prepared.rollback()
-    assert next(iter(holders)) == f"session {pid}"
+    # Or as old as the first: an autovacuum may have begun at the same moment.
+    assert holders[f"session {pid}"].transactions == next(iter(holders.values())).transactions
     assert holders[f"session {pid}"].query.startswith("SELECT pg_backend_pid()")
     assert f"prepared transaction horizon {pid}" in holders
 
