@@ -22,6 +22,8 @@ from sa_jobqueue.failures import describe_error
 
 StateT = TypeVar("StateT")
 _What = tuple[type[Any], Any]
+#: How an event gets to a loop, from whatever thread.
+Post = Callable[[Any], None]
 Step = Callable[[StateT, Sequence[Any], float], tuple[StateT, Iterable[Any]]]
 
 #: How long a loop waits before it tries again after its first failure, and at most, in seconds.

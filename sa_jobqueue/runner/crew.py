@@ -256,25 +256,19 @@ class Crew:
         execution = finished.execution
         self._slots.ended(finished)
         first = self.book.decide(execution.key)
-        if execution.completed:
-            self._finished_completed(finished, first=first)
-        elif first:
+        if first and not execution.completed:
             if finished.cause is Interruption.SHUTDOWN:
-                self.handed_back.append(finished.execution)
+                self.handed_back.append(execution)
             self.settler.post(finished)
-        else:
-            # What was decided in its place is being written already.
-            self._slots.tell_rest()
-            self.dispatcher.post(dispatch.Written(1))
-            report_dropped(finished, "lost", self.subscribers)
-
-    def _finished_completed(self, finished: settle.Finished, *, first: bool) -> None:
-        """Nothing is left to write. When it isn't the first, the settler has tried in its place, and tells what landed."""
+            return
+        # Nothing is left to write. When it isn't the first, what was decided in its place is being written, and told, already.
         self._slots.tell_rest()
         if first:
-            self.book.drop([finished.execution.key])
+            self.book.drop([execution.key])
         self.dispatcher.post(dispatch.Written(1))
-        if first:
+        if not execution.completed:
+            report_dropped(finished, "lost", self.subscribers)
+        elif first:
             report_completed(finished, self.subscribers)
 
     def _drained(self, fault: Exception | None) -> None:

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.context import context_of
-from sa_jobqueue.events import (
-    JobsClaimed,
-    WakeUpFailed,
-)
+from sa_jobqueue.events import JobsClaimed, WakeUpFailed
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner import dispatch, settle
 from sa_jobqueue.runner.executors.protocol import Execution
@@ -28,13 +25,12 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.completion import Completions
     from sa_jobqueue.events import Subscribers
+    from sa_jobqueue.loop import Post
     from sa_jobqueue.records import ClaimedJob
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner.book import Book
     from sa_jobqueue.runner.executors.protocol import Executor
     from sa_jobqueue.store.leases import Store
-
-    Post = Callable[[Any], None]
 
 
 class Dispatcher:

@@ -5,24 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.events import (
-    CancelRequested,
-    LeaseLost,
-)
+from sa_jobqueue.events import CancelRequested, LeaseLost
 from sa_jobqueue.records import Landing
 from sa_jobqueue.runner import leases
 from sa_jobqueue.runner.executors.protocol import Interruption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from sa_jobqueue.events import Subscribers
+    from sa_jobqueue.loop import Post
     from sa_jobqueue.records import Renewed
     from sa_jobqueue.runner.book import Book
     from sa_jobqueue.runner.executors.protocol import Executor
     from sa_jobqueue.store.leases import Store
-
-    Post = Callable[[Any], None]
 
 
 class Keeper:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sa_jobqueue.events import (
-    JobSettled,
-    OutcomeDropped,
-)
+from sa_jobqueue.events import JobSettled, OutcomeDropped
 from sa_jobqueue.runner import settle
 from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sa_jobqueue.events import DropCause, Subscribers
-
-    Post = Callable[[Any], None]
 
 
 def report_dropped(finished: settle.Finished, cause: DropCause, subscribers: Subscribers) -> None:

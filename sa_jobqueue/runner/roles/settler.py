@@ -5,10 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.events import (
-    JobSettled,
-    SettleDelayed,
-)
+from sa_jobqueue.events import JobSettled, SettleDelayed
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, settle
 from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
@@ -16,15 +13,14 @@ from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from sa_jobqueue.events import DropCause, Subscribers
+    from sa_jobqueue.loop import Post
     from sa_jobqueue.records import Settled
     from sa_jobqueue.runner.book import Book, Key
     from sa_jobqueue.runner.slots import Slots
     from sa_jobqueue.store.leases import Store
-
-    Post = Callable[[Any], None]
 
 
 def _to_send(finished: settle.Finished, *, again: bool) -> Settlement:
