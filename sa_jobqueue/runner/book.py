@@ -1,7 +1,8 @@
 """What this runner holds: every claimed job from its claim until its outcome has landed or it is given up.
 
-The one piece of state that the loops share, keyed by id *and* token, behind one lock. It knows no SQL and decides
-nothing; whether a job is lost is the lease keeper's and the settler's to say.
+The one piece of state that the loops share, keyed by id *and* token, behind one lock; how far each job has come stands in
+its execution, which may outlive its entry. It knows no SQL and decides nothing; whether a job is lost is the lease
+keeper's and the settler's to say.
 """
 
 from __future__ import annotations
@@ -30,16 +31,9 @@ class Book:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._held: dict[Key, Execution] = {}
-        self._decided: set[Key] = set()
-        self._settling: set[Key] = set()
-        self._unrenewed: set[Key] = set()
-        #: Left out of renewals for the sake of a completion: one whose transaction bears none, or one that has landed.
-        self._paused: set[Key] = set()
         self._renewing: frozenset[Key] | None = None
         #: When the last renewal was sent whose answers have been judged, in monotonic seconds.
         self.renewal_judged_at: float = 0.0
-        #: Whose handlers still run although their outcome was decided; kept until these have spoken as well.
-        self._given_up: set[Key] = set()
         self._closed = False
         self.reports: Reports = Reports()
 
@@ -61,9 +55,7 @@ class Book:
             return self._renewed()
 
     def _renewed(self) -> list[Key]:
-        if not self._unrenewed and not self._paused:
-            return list(self._held)
-        return [key for key in self._held if key not in self._unrenewed and key not in self._paused]
+        return [key for key, execution in self._held.items() if execution.renewed]
 
     def begin_renewal(self) -> list[Key]:
         """The keys to renew; until `end_renewal` these count as being renewed."""
@@ -93,7 +85,8 @@ class Book:
 
     def is_renewed(self, key: Key) -> bool:
         """It is among what the next renewal renews."""
-        return key in self._held and key not in self._unrenewed and key not in self._paused
+        execution = self._held.get(key)
+        return execution is not None and execution.renewed
 
     def begin_completion(self, completion: Completion) -> Execution | None:
         """Enter the completion that a handler begins, and give its execution; None when it has no word any more.
@@ -129,28 +122,28 @@ class Book:
         """The completion is over without having written anything: the lease is judged as any other."""
         with self._changed:
             if (execution := self._held.get(key)) is not None:
-                execution.fenced = False
-            self._paused.discard(key)
+                execution.fenced = execution.paused = False
 
     def pause_renewals(self, key: Key) -> bool:
         """Leave a job out of the renewals that begin from now on; False when it isn't held."""
         with self._changed:
-            if key not in self._held:
+            if (execution := self._held.get(key)) is None:
                 return False
-            self._paused.add(key)
+            execution.paused = True
             return True
 
     def resume_renewals(self, key: Key) -> bool:
         """Renew it again; False when it had not been left out, and when it is done."""
         with self._changed:
             execution = self._held.get(key)
-            if key not in self._paused or execution is None or execution.completed:
+            if execution is None or not execution.paused or execution.completed:
                 return False
-            self._paused.discard(key)
+            execution.paused = False
             return True
 
     def _undecided_one(self, key: Key) -> Execution | None:
-        return None if self._closed or key in self._decided else self._held.get(key)
+        execution = None if self._closed else self._held.get(key)
+        return None if execution is None or execution.decided else execution
 
     def progress_of(self, keys: Iterable[Key]) -> list[tuple[Key, Progress]]:
         """What the handlers of these have reported last, of those that are held."""
@@ -165,25 +158,23 @@ class Book:
     def stop_renewing(self, key: Key) -> bool:
         """Leave a job out of renewals until somebody decides its outcome; False when that has happened already."""
         with self._changed:
-            if key not in self._held or key in self._decided:
+            execution = self._held.get(key)
+            if execution is None or execution.decided:
                 return False
-            self._unrenewed.add(key)
+            execution.overdue = True
             return True
 
-    def decide(self, key: Key) -> bool:
+    def decide(self, execution: Execution) -> bool:
         """Whoever is told True has the one word about this job's outcome; for everybody after that it is False.
 
-        The end of the grace period and a handler that ends just then must not both send an outcome. What isn't held
-        was given up, and its outcome may go to the settler, which reports it; after `close` nobody writes any more.
+        The end of the grace period and a handler that ends just then must not both send an outcome, nor must one that ends
+        long after what was decided in its place has been written. The outcome of a lost job may go to the settler, which
+        reports it; after `close` nobody writes any more.
         """
         with self._changed:
-            if self._given_up and key in self._given_up:
-                self._given_up.discard(key)
+            if self._closed or execution.decided:
                 return False
-            if self._closed or key in self._decided:
-                return False
-            if key in self._held:
-                self._decide(key)
+            self._decide(execution)
             return True
 
     def give_up(self, key: Key) -> Execution | None:
@@ -196,21 +187,13 @@ class Book:
             execution = self._undecided_one(key)
             if execution is None or execution.completed:
                 return None
-            self._decide(key)
-            self._given_up.add(key)
+            self._decide(execution)
             return execution
 
-    def _decide(self, key: Key) -> None:
-        self._decided.add(key)
-        self._changed.notify_all()
+    def _decide(self, execution: Execution) -> None:
         # From here on it waits for a write only, as every other outcome does.
-        self._forget_exceptions(key)
-
-    def _forget_exceptions(self, key: Key) -> None:
-        # To hash a key is what most of this costs, and both are nearly always empty.
-        if self._unrenewed or self._paused:
-            self._unrenewed.discard(key)
-            self._paused.discard(key)
+        execution.decided, execution.overdue, execution.paused = True, False, False
+        self._changed.notify_all()
 
     def close(self) -> None:
         """The last word was spoken."""
@@ -218,10 +201,11 @@ class Book:
             self._closed = True
             self._changed.notify_all()
 
-    def settle(self, keys: Iterable[Key]) -> None:
+    def settle(self, executions: Iterable[Execution]) -> None:
         """Mark outcomes as being written: from here on the settler alone judges them."""
         with self._changed:
-            self._settling.update(keys)
+            for execution in executions:
+                execution.settling = True
 
     def judge(self, key: Key) -> Execution | None:
         """The execution whose lease the keeper may judge.
@@ -230,17 +214,14 @@ class Book:
         away may be the completion itself.
         """
         with self._changed:
-            execution = None if key in self._settling else self._held.get(key)
-            return None if execution is None or execution.fenced else execution
+            execution = self._held.get(key)
+            return None if execution is None or execution.settling or execution.fenced else execution
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Forget jobs: their outcome has landed, or they are lost."""
         with self._changed:
             for key in keys:
                 self._held.pop(key, None)
-                self._decided.discard(key)
-                self._settling.discard(key)
-                self._forget_exceptions(key)
             self._changed.notify_all()
 
     def undecided(self) -> list[Execution]:
@@ -249,15 +230,14 @@ class Book:
             return self._undecided()
 
     def _undecided(self) -> list[Execution]:
-        return [one for key, one in self._held.items() if key not in self._decided]
+        return [one for one in self._held.values() if not one.decided]
 
     def decide_all(self) -> list[Execution]:
         """The executions that nobody has decided yet, the word about each taken: for the end of the grace period."""
         with self._changed:
             undecided = self._undecided()
-            self._decided.update(one.key for one in undecided)
-            self._unrenewed.clear()
-            self._paused.clear()
+            for execution in undecided:
+                self._decide(execution)
             return undecided
 
     def wait_for(self, predicate: Callable[[], bool], deadline: float) -> bool:
@@ -265,11 +245,11 @@ class Book:
         with self._changed:
             return self._changed.wait_for(predicate, timeout=max(0.0, deadline - time.monotonic()))
 
-    def wait_until_decided(self, keys: Collection[Key], deadline: float) -> bool:
+    def wait_until_decided(self, executions: Collection[Execution], deadline: float) -> bool:
         """Block until each of these has its outcome or is held no more, or the monotonic deadline."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: all(key in self._decided or key not in self._held for key in keys),
+                lambda: all(one.decided or one.key not in self._held for one in executions),
                 timeout=max(0.0, deadline - time.monotonic()),
             )
 

@@ -255,7 +255,7 @@ class Crew:
         """Every outcome of a handler comes by here; only the first for a job is written."""
         execution = finished.execution
         self._slots.ended(finished)
-        first = self.book.decide(execution.key)
+        first = self.book.decide(execution)
         if first and not execution.completed:
             if finished.cause is Interruption.SHUTDOWN:
                 self.handed_back.append(execution)

@@ -112,9 +112,7 @@ def _hand_back_running(crew: Crew) -> list[Execution]:
     Async handlers are cancelled and may clean up for a moment; whoever runs after that is decided in its place. Where its
     own transaction may complete the job just now, whichever write lands first counts.
     """
-    cancelled = [
-        one.key for one in crew.book.undecided() if crew.executor.interrupt(one, Interruption.SHUTDOWN)
-    ]
+    cancelled = [one for one in crew.book.undecided() if crew.executor.interrupt(one, Interruption.SHUTDOWN)]
     crew.book.wait_until_decided(cancelled, time.monotonic() + CLEAN_UP)
     running = crew.book.decide_all()
     for execution in running:

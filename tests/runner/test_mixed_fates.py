@@ -172,7 +172,7 @@ def _occupied(runner: Runner) -> dict[str, Any]:
     return {
         "slots": {queue: lane.held for queue, lane in state.lanes.items() if lane.held},
         "unwritten": state.unwritten,
-        "book": [*book._held, *book._decided, *book._settling, *book._unrenewed, *book._given_up],
+        "book": list(book._held),
         "waits": dict(crew.settler._state.waits),
     }
 

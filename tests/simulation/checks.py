@@ -164,9 +164,6 @@ class Checks:
     def _check_rest(self, runner: SimulatedRunner) -> None:
         if len(runner.book):
             self.wrong(f"{runner.name}: the book still holds {runner.book.snapshot()}")
-        book = runner.book
-        if book._decided or book._settling or book._unrenewed or book._given_up or book._paused:
-            self.wrong(f"{runner.name}: the book keeps traces of jobs that are gone")
         held = {queue: lane.held for queue, lane in runner.dispatcher.state.lanes.items()}
         if any(held.values()) or not runner.executor.idle:
             self.wrong(f"{runner.name}: slots are not free: {held}, running {runner.executor.running}")

@@ -303,11 +303,6 @@ class SimulatedRunner:
         lanes = self.dispatcher.state.lanes.values()
         return (
             not len(self.book)
-            and not self.book._decided
-            and not self.book._settling
-            and not self.book._unrenewed
-            and not self.book._given_up
-            and not self.book._paused
             and not any(lane.held for lane in lanes)
             and not self.dispatcher.state.unwritten
             and not self.dispatcher.state.lost
@@ -356,7 +351,7 @@ class SimulatedRunner:
     def _finished(self, finished: settle.Finished) -> None:
         execution = finished.execution
         self.slots.ended(finished)
-        first = self.book.decide(execution.key)
+        first = self.book.decide(execution)
         if first and not execution.completed:
             self.settler.post(finished)
             return

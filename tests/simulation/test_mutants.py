@@ -163,7 +163,8 @@ def _swallowed(job: Any, handler: Any, **said: Any) -> Any:
 
 
 def _judged_past_the_fence(book: Book, key: Key) -> Execution | None:
-    return None if key in book._settling else book._held.get(key)
+    execution = book._held.get(key)
+    return None if execution is None or execution.settling else execution
 
 
 def _doubt_is_none(execution: Execution) -> bool:

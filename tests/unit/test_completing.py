@@ -107,16 +107,16 @@ def test_a_lease_that_can_not_be_renewed_ends_the_completion() -> None:
 def test_a_job_that_is_not_this_handlers_any_more_has_no_completion(end: str) -> None:
     """Neither begun, nor fenced when it was begun before."""
     it = _Owner()
-    _, begun = it.begun()
+    former, begun = it.begun()
     one = it.held()
-    for key in (begun.key, one.key):
+    for held in (former, one):
         match end:
             case "given up":
-                assert it.book.give_up(key)
+                assert it.book.give_up(held.key)
             case "dropped":
-                it.book.drop([key])
+                it.book.drop([held.key])
             case "decided":
-                assert it.book.decide(key)
+                assert it.book.decide(held)
     if end == "closed":
         it.book.close()
     with pytest.raises(LeaseLostError):
@@ -224,9 +224,7 @@ def test_what_has_landed_is_renewed_and_given_up_no_more() -> None:
     assert not it.asked.acquire(blocking=False), "whatever its block does at its end"
     assert it.book.stop_renewing(one.key), "past its timeout it is told all the same"
     assert len(it.book) == 1, "the end waits for it"
-    assert it.book.decide(one.key)
-    it.book.drop([one.key])
-    assert not it.book._paused
+    assert it.book.decide(one)
 
 
 @pytest.mark.parametrize("fate", [Fate.OPEN, Fate.DOUBTFUL])

@@ -119,7 +119,7 @@ def test_past_its_timeout_a_handler_is_asked_to_end_and_its_lease_runs_out() -> 
     """An event tells which, once; what has ended in that very moment is left alone."""
     bench = _Bench()
     hung, ended = bench.begin(timeout=MINUTE), bench.begin(timeout=MINUTE)
-    bench.book.decide(ended.key)
+    bench.book.decide(ended)
     answer = bench.keeper.perform(TimeOut(_much_later()))
     assert answer == TimedOut((hung.key,), None)
     assert bench.interrupted == [(hung, Interruption.TIMEOUT)]
@@ -151,7 +151,7 @@ def test_who_goes_on_is_settled_by_its_own_policy() -> None:
     assert (settlement.verb, settlement.delay) == (Verb.RETRY, 2 * MINUTE)
     assert settlement.error == "TimeoutError: timed out after 30s"
     assert hung.context.lost
-    assert not bench.book.decide(hung.key)
+    assert not bench.book.decide(hung)
 
 
 def test_a_permanent_timeout_is_the_end() -> None:
@@ -180,7 +180,7 @@ def test_who_has_ended_meanwhile_is_not_given_up() -> None:
     bench = _Bench()
     late = bench.begin(timeout=MINUTE)
     bench.keeper.perform(TimeOut(_much_later()))
-    assert bench.book.decide(late.key)
+    assert bench.book.decide(late)
     bench.keeper.perform(GiveUp((late.key,)))
     assert bench.outcomes == []
     assert not late.context.lost

@@ -38,19 +38,28 @@ class Execution:
     `interruption` is the first cause for which the handler was asked to end, None while nobody asked. `timeout` is how
     long the handler may run, for whoever watches it and for the text of its error. `renewed_at`, in monotonic seconds, is
     when the claim or renewal was sent that its lease was last counted from. `completion` is the one that the handler has
-    begun in a transaction of its own, `fenced` says that its fence may have been sent.
+    begun in a transaction of its own.
+
+    How far the job has come, written by the book alone and behind its lock: `decided` (somebody has the one word about the
+    outcome), `settling` (it is being written), `overdue` (not renewed, for its handler is past its timeout), `paused` (not
+    renewed for the sake of a completion: one whose transaction bears no renewal, or one that has landed), `fenced` (the
+    fence of a completion may have been sent).
     """
 
     __slots__ = (
         "_cancel",
         "completion",
         "context",
+        "decided",
         "fenced",
         "handler",
         "interruption",
         "job",
         "key",
+        "overdue",
+        "paused",
         "renewed_at",
+        "settling",
         "timeout",
     )
 
@@ -70,8 +79,13 @@ class Execution:
         self.timeout: timedelta | None = None
         self.renewed_at: float = claimed_at
         self.completion: Completion | None = None
-        self.fenced: bool = False
+        self.decided = self.settling = self.overdue = self.paused = self.fenced = False
         self._cancel: Callable[[], object] | None = None
+
+    @property
+    def renewed(self) -> bool:
+        """It takes part in renewals."""
+        return not self.overdue and not self.paused
 
     @property
     def completed(self) -> bool:

@@ -66,7 +66,7 @@ class Settler:
     def _flush(self, batch: Sequence[settle.Finished], *, again: bool) -> settle.Answered:
         self._slots.tell_rest()
         keys = [finished.execution.key for finished in batch]
-        self._book.settle(keys)
+        self._book.settle(finished.execution for finished in batch)
         self._report_last(keys)
         if again:
             self._store.renew(keys, lease=self._lease)
