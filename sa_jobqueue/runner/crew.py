@@ -19,13 +19,12 @@ from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.completing import Completing
 from sa_jobqueue.runner.ending import Ending
 from sa_jobqueue.runner.executors.choice import make_executor
-from sa_jobqueue.runner.executors.protocol import Interruption
+from sa_jobqueue.runner.intake import Intake
 from sa_jobqueue.runner.listener import Listener
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.refusals import RefusalsTold
 from sa_jobqueue.runner.roles.dispatcher import Dispatcher
 from sa_jobqueue.runner.roles.keeper import Keeper
-from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
 from sa_jobqueue.runner.roles.settler import Settler
 from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.events import Subscribers
     from sa_jobqueue.registry import Registry
-    from sa_jobqueue.runner.executors.protocol import Execution, Executor
+    from sa_jobqueue.runner.executors.protocol import Executor
     from sa_jobqueue.runner.settings import RunnerSettings
 
 
@@ -58,8 +57,6 @@ class Crew:
         self.settings = settings
         self.subscribers = subscribers
         self.book: Book = Book()
-        #: Whose handlers the end of the grace period has ended, as far as their outcomes say so.
-        self.handed_back: list[Execution] = []
         self._endings: deque[Ending] = deque()
         self._ends: SimpleQueue[None] = SimpleQueue()
         self.engine: Engine = runner_engine(url, runner_id, deadline=settings.statement_deadline)
@@ -74,7 +71,7 @@ class Crew:
         self._timed = settings.timeout is not None or any(
             isinstance(handler.timeout, timedelta) for handler in registry.handlers
         )
-        attempts = Attempts(subscribers, on_finished=self._finished, watch=watch if self._timed else None)
+        attempts = Attempts(subscribers, on_finished=self._take, watch=watch if self._timed else None)
         self.executor: Executor = make_executor(
             settings,
             registry,
@@ -112,13 +109,13 @@ class Crew:
                 executor=self.executor,
                 lease=lease,
                 runner_id=runner_id,
-                to_settler=self._finished,
+                to_settler=self._take,
                 completions=Completions(completing, self.sessions, lease=lease),
                 on_drained=self._drained,
                 subscribers=subscribers,
             ),
         )
-        self._slots = Slots(settings.limits, executor=self.executor, tell=self.dispatcher.post)
+        slots = Slots(settings.limits, executor=self.executor, tell=self.dispatcher.post)
         self.settler: Loop[Any] = self._loop(
             stores["settle"],
             "settle",
@@ -128,10 +125,17 @@ class Crew:
                 stores["settle"],
                 book=self.book,
                 lease=lease,
-                slots=self._slots,
+                slots=slots,
                 to_dispatcher=self.dispatcher.post,
                 subscribers=subscribers,
             ),
+        )
+        self.intake: Intake = Intake(
+            book=self.book,
+            slots=slots,
+            to_settler=self.settler.post,
+            to_dispatcher=self.dispatcher.post,
+            subscribers=subscribers,
         )
         maintenance = Maintenance(
             stores["maintenance"],
@@ -251,25 +255,8 @@ class Crew:
             self.listener.post(listening.StopListening())
             self._ear.interrupt()
 
-    def _finished(self, finished: settle.Finished) -> None:
-        """Every outcome of a handler comes by here; only the first for a job is written."""
-        execution = finished.execution
-        self._slots.ended(finished)
-        first = self.book.decide(execution)
-        if first and not execution.completed:
-            if finished.cause is Interruption.SHUTDOWN:
-                self.handed_back.append(execution)
-            self.settler.post(finished)
-            return
-        # Nothing is left to write. When it isn't the first, what was decided in its place is being written, and told, already.
-        self._slots.tell_rest()
-        if first:
-            self.book.drop([execution.key])
-        self.dispatcher.post(dispatch.Written(1))
-        if not execution.completed:
-            report_dropped(finished, "lost", self.subscribers)
-        elif first:
-            report_completed(finished, self.subscribers)
+    def _take(self, finished: settle.Finished) -> None:
+        self.intake.take(finished)
 
     def _drained(self, fault: Exception | None) -> None:
         self.ask_to_end(Ending("burst finished") if fault is None else Ending("dispatch", fault))

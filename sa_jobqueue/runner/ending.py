@@ -58,7 +58,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     last = time.monotonic() + LAST_WRITES
     crew.book.wait_until_empty(last)
     unwritten = set(crew.book.snapshot())
-    handed_back = sum(one.key not in unwritten and not one.completed for one in crew.handed_back)
+    handed_back = sum(one.key not in unwritten and not one.completed for one in crew.intake.handed_back)
     crew.book.close()
     crew.settler.post(settle.StopSettling(until=last))
     crew.keeper.post(leases.StopKeeping())
@@ -73,7 +73,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
         crew.executor.join(CLEAN_UP)
     crew.engine.dispose()
     crew.sessions.close()
-    late = left or crew.handed_back or unwritten
+    late = left or crew.intake.handed_back or unwritten
     code = FAULT if ending.fault is not None else GRACE_PASSED if late else STOPPED
     crew.subscribers.emit(
         RunnerStopped(
@@ -119,7 +119,7 @@ def _hand_back_running(crew: Crew) -> list[Execution]:
         execution.context.mark_lost()
         if not _let_go_completed(crew, execution):
             crew.settler.post(settle.in_place(execution, _shutdown(execution)))
-            crew.handed_back.append(execution)
+            crew.intake.handed_back.append(execution)
     return running
 
 

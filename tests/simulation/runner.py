@@ -24,10 +24,10 @@ from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
+from sa_jobqueue.runner.intake import Intake
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles.dispatcher import Dispatcher
 from sa_jobqueue.runner.roles.keeper import Keeper
-from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
 from sa_jobqueue.runner.roles.settler import Settler
 from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
@@ -186,7 +186,7 @@ class SimulatedRunner:
         lease, margin = timedelta(seconds=LEASE), timedelta(seconds=INTERVAL)
         self.subscribers = subscribers
         watch = Watch(None, on_sooner=lambda began: self.timekeeper.post(began))
-        attempts = Attempts(subscribers, on_finished=self._finished, watch=watch)
+        attempts = Attempts(subscribers, on_finished=self._take, watch=watch)
         completing = SimulatedCompleting(
             self.world,
             self.book,
@@ -215,14 +215,14 @@ class SimulatedRunner:
                     executor=self.executor,
                     lease=lease,
                     runner_id=self.name,
-                    to_settler=self._finished,
+                    to_settler=self._take,
                     completions=Completions(completing, _NoSessions(), lease=lease),
                     on_drained=self._never,
                     subscribers=subscribers,
                 ).perform
             ),
         )
-        self.slots = Slots(self.limits, executor=self.executor, tell=self.dispatcher.post)
+        slots = Slots(self.limits, executor=self.executor, tell=self.dispatcher.post)
         self.settler = self._loop(
             "settle",
             settle.Settling(),
@@ -232,11 +232,18 @@ class SimulatedRunner:
                     store,
                     book=self.book,
                     lease=lease,
-                    slots=self.slots,
+                    slots=slots,
                     to_dispatcher=self.dispatcher.post,
                     subscribers=subscribers,
                 ).perform
             ),
+        )
+        self.intake = Intake(
+            book=self.book,
+            slots=slots,
+            to_settler=self.settler.post,
+            to_dispatcher=self.dispatcher.post,
+            subscribers=subscribers,
         )
         self.maintenance = self._loop(
             "maintenance",
@@ -348,21 +355,8 @@ class SimulatedRunner:
             world.sleep(0.1)
         self.gone = True
 
-    def _finished(self, finished: settle.Finished) -> None:
-        execution = finished.execution
-        self.slots.ended(finished)
-        first = self.book.decide(execution)
-        if first and not execution.completed:
-            self.settler.post(finished)
-            return
-        self.slots.tell_rest()
-        if first:
-            self.book.drop([execution.key])
-        self.dispatcher.post(dispatch.Written(1))
-        if not execution.completed:
-            report_dropped(finished, "lost", self.subscribers)
-        elif first:
-            report_completed(finished, self.subscribers)
+    def _take(self, finished: settle.Finished) -> None:
+        self.intake.take(finished)
 
     def _loop(
         self, name: str, state: Any, step: Step[Any], hands: Callable[[Any], Callable[[Any], Any]]
