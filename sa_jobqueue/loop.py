@@ -53,6 +53,10 @@ class Failed:
     retry_in: float
 
 
+#: Event: end now, whatever is due; no step sees it.
+_STOP = object()
+
+
 def backoff(failures: int, jitter: float) -> float:
     """Seconds until the next try after so many failures in a row: doubling, capped, and half of it jittered."""
     longest = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 16))
@@ -101,6 +105,10 @@ class Loop(Generic[StateT]):
     def start(self) -> None:
         self._thread.start()
 
+    def stop(self) -> None:
+        """End after the action that is under way; what else was posted is dropped. From any thread; returns at once."""
+        self.post(_STOP)
+
     def join(self, timeout: float) -> bool:
         """Wait for the thread to end; False when it still runs after `timeout` seconds."""
         if self._thread.ident is not None:
@@ -132,6 +140,8 @@ class Loop(Generic[StateT]):
                         if (answer := self._attempt(action)) is not None:
                             answers.append(answer)
             events = self._gather(answers, wake_at)
+            if any(event is _STOP for event in events):
+                return
 
     def _gather(self, events: list[Any], wake_at: float | None) -> list[Any]:
         """Take all that is there after the answers: one step handles them together. Without any, wait for the first.

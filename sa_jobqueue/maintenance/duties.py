@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.loop import Failed, WaitUntil
 from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
@@ -69,11 +69,6 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class StopMaintaining:
-    """Event: begin nothing more."""
-
-
-@dataclass(frozen=True, slots=True)
 class Connect:
     """Action: see to it that the database answers. Duties may wait long after it, but the outage is over."""
 
@@ -103,8 +98,6 @@ def step(state: Maintaining, events: Sequence[Any], now: float) -> tuple[Maintai
                 state = _after_failure(state, name, error, now, retry_in)
             case Failed(retry_in=retry_in):
                 state = replace(state, well_since=None, connect_at=now + retry_in)
-            case StopMaintaining():
-                return state, [End()]
     if state.well_since is None:
         return state, [Connect() if now >= state.connect_at else WaitUntil(state.connect_at)]
     well = state.well_since

@@ -242,17 +242,22 @@ class Crew:
         finally:
             store.close()
 
-    def start(self) -> None:
-        self.executor.start()
+    @property
+    def loops(self) -> tuple[Loop[Any], ...]:
+        """All that this start has, in the order in which they begin."""
         timekeeper = (self.timekeeper,) if self._timed else ()
         listener = () if self.listener is None else (self.listener,)
-        for loop in (self.settler, self.keeper, self.maintenance, *timekeeper, self.dispatcher, *listener):
+        return self.settler, self.keeper, self.maintenance, *timekeeper, self.dispatcher, *listener
+
+    def start(self) -> None:
+        self.executor.start()
+        for loop in self.loops:
             loop.start()
 
     def stop_listening(self) -> None:
         """What is notified from now on is nobody's business."""
         if self.listener is not None:
-            self.listener.post(listening.StopListening())
+            self.listener.stop()
             self._ear.interrupt()
 
     def _take(self, finished: settle.Finished) -> None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from sa_jobqueue.events import LoopFailed, RunnerStopped, RunnerStopping
 from sa_jobqueue.failures import describe_error
-from sa_jobqueue.maintenance import duties
 from sa_jobqueue.records import Settlement
-from sa_jobqueue.runner import dispatch, leases, settle, timeouts
+from sa_jobqueue.runner import dispatch, settle
 from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.roles.reports import report_completed
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
@@ -50,7 +49,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     _report(crew, ending)
     crew.executor.stop()
     crew.stop_listening()
-    crew.maintenance.post(duties.StopMaintaining())
+    crew.maintenance.stop()
     crew.dispatcher.post(dispatch.StopClaiming(until=now + LAST_WRITES))
     crew.dispatcher.join(max(grace_ends, now + LAST_WRITES) - now)
     crew.book.wait_until_empty(grace_ends)
@@ -61,11 +60,11 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     handed_back = sum(one.key not in unwritten and not one.completed for one in crew.intake.handed_back)
     crew.book.close()
     crew.settler.post(settle.StopSettling(until=last))
-    crew.keeper.post(leases.StopKeeping())
-    crew.timekeeper.post(timeouts.StopTiming())
     gone = max(last, time.monotonic() + CLOSING)
-    listener = () if crew.listener is None else (crew.listener,)
-    for loop in (crew.settler, crew.keeper, crew.maintenance, crew.timekeeper, *listener):
+    for loop in crew.loops:
+        if loop not in (crew.dispatcher, crew.settler):  # they end by themselves when they are through
+            loop.stop()
+    for loop in crew.loops:
         loop.join(gone - time.monotonic())
     if not left:
         crew.executor.join(gone - time.monotonic())

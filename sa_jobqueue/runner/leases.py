@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.loop import Failed, WaitUntil
 from sa_jobqueue.maintenance.duties import OwnRenewal, RenewalFailed
 
 if TYPE_CHECKING:
@@ -63,11 +63,6 @@ class RenewNow:
 
 
 @dataclass(frozen=True, slots=True)
-class StopKeeping:
-    """Event: renew no more."""
-
-
-@dataclass(frozen=True, slots=True)
 class Renew:
     """Action: renew every lease in the book; `sent_at` is now."""
 
@@ -115,8 +110,6 @@ def step(state: Keeping, events: Sequence[Any], now: float) -> tuple[Keeping, li
                 again = now + min(retry_in, state.interval / 4)
                 state = replace(state, due=again, not_before=again)
                 actions.append(Tell(RenewalFailed()))
-            case StopKeeping():
-                return state, [End()]
     if now >= state.due:
         actions.append(Renew(now))
     elif state.report_due is not None and now >= state.report_due:

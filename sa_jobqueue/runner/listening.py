@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.loop import Failed, WaitUntil
 from sa_jobqueue.runner.dispatch import Ears, Woken
 
 #: A connection on which nothing was heard for so many seconds is asked whether it lives. A proxy may keep one open
@@ -48,11 +48,6 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class StopListening:
-    """Event: listen no more."""
-
-
-@dataclass(frozen=True, slots=True)
 class Listen:
     """Action: connect, see whether anything can be heard, and listen."""
 
@@ -84,8 +79,6 @@ def step(state: Listening, events: Sequence[Any], now: float) -> tuple[Listening
     actions: list[Any] = []
     for event in events:
         match event:
-            case StopListening():
-                return state, [End()]
             case Listened(heard=True, jitter=jitter):
                 state = Listening(check_at=now + CHECK_INTERVAL, retry_at=None)
                 # Anything may have been missed until now.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.loop import Failed, WaitUntil
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,11 +54,6 @@ class TimedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class StopTiming:
-    """Event: time nobody any more."""
-
-
-@dataclass(frozen=True, slots=True)
 class TimeOut:
     """Action: ask every handler to end that is past its timeout at this time, and renew its lease no more."""
 
@@ -86,8 +81,6 @@ def step(state: Timing, events: Sequence[Any], now: float) -> tuple[Timing, list
                 state = replace(state, overdue=(*state.overdue, *again))
             case Failed(retry_in=retry_in):
                 state = replace(state, due=now + retry_in)
-            case StopTiming():
-                return state, [End()]
     actions: list[Any] = []
     if over := tuple(one.key for one in state.overdue if now >= one.until):
         state = replace(state, overdue=tuple(one for one in state.overdue if now < one.until))

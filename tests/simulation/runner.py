@@ -334,7 +334,7 @@ class SimulatedRunner:
     def _end(self) -> None:
         world, grace_ends = self.world, self.world.now + GRACE
         self.executor.stop()
-        self.maintenance.post(duties.StopMaintaining())
+        self.maintenance.stop()
         self.dispatcher.post(dispatch.StopClaiming(until=grace_ends))
         while len(self.book) and world.now < grace_ends:
             world.sleep(0.1)
@@ -349,8 +349,8 @@ class SimulatedRunner:
         while len(self.book) and world.now < last:
             world.sleep(0.1)
         self.settler.post(settle.StopSettling(until=last))
-        self.keeper.post(leases.StopKeeping())
-        self.timekeeper.post(timeouts.StopTiming())
+        self.keeper.stop()
+        self.timekeeper.stop()
         while not all(loop.ended for loop in self.loops):
             world.sleep(0.1)
         self.gone = True

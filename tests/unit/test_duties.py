@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.loop import Failed, WaitUntil
 from sa_jobqueue.maintenance.duties import (
     Connect,
     Connected,
@@ -17,7 +17,6 @@ from sa_jobqueue.maintenance.duties import (
     Maintaining,
     OwnRenewal,
     RenewalFailed,
-    StopMaintaining,
     step,
 )
 
@@ -174,8 +173,3 @@ def test_a_backlog_holds_up_no_duty_that_comes_due() -> None:
         assert action == Do("plain")
         state, action = _first(state, Done("plain", more=True), now=now)
     assert _first(state, Done("plain", more=True), now=147.1)[1] == Do("gentle")
-
-
-def test_a_stop_ends_it() -> None:
-    """Nothing is begun after it, not even what is due."""
-    assert step(_connected(PLAIN), [StopMaintaining()], 500.0)[1] == [End()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.loop import Failed, WaitUntil
 from sa_jobqueue.maintenance.duties import OwnRenewal, RenewalFailed
 from sa_jobqueue.records import Landing, Renewed
 from sa_jobqueue.runner.leases import (
@@ -15,7 +15,6 @@ from sa_jobqueue.runner.leases import (
     Renew,
     RenewalDone,
     RenewNow,
-    StopKeeping,
     Tell,
     WriteProgress,
     step,
@@ -75,11 +74,6 @@ def test_whoever_waits_does_not_make_it_hammer_a_database_that_is_away() -> None
     state, _ = step(state, [Failed(renew, Exception(), 0.2)], 100.0)
     state, actions = step(state, [RenewNow()], 100.1)
     assert actions == [WaitUntil(100.2)]
-
-
-def test_a_stop_ends_it() -> None:
-    """Nothing is renewed after it, not even what is due."""
-    assert step(Keeping(1.0), [StopKeeping()], 100.0)[1] == [End()]
 
 
 def _renewed(now: float) -> Keeping:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.loop import Failed, WaitUntil
 from sa_jobqueue.runner.dispatch import Ears, Woken
 from sa_jobqueue.runner.listening import (
     CHECK_INTERVAL,
@@ -15,7 +15,6 @@ from sa_jobqueue.runner.listening import (
     Listen,
     Listened,
     Listening,
-    StopListening,
     Tell,
     step,
 )
@@ -73,13 +72,6 @@ def test_what_hears_nothing_is_given_up() -> None:
     state, actions = step(Listening(), [Listened(False, 0.0)], 100.0)
     assert actions == [WaitUntil(None)]
     assert step(state, (), 9999.0)[1] == [WaitUntil(None)]
-    assert step(state, [StopListening()], 9999.0)[1] == [End()]
-
-
-def test_a_stop_comes_before_everything_else() -> None:
-    """Also before a reconnect that is due."""
-    failed: Any = Failed(Hear(130.0), LOST, 0.0)
-    assert step(_listening(), [failed, StopListening()], 110.0)[1] == [End()]
 
 
 def test_listening_again_ends_what_failed_before() -> None:

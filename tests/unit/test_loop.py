@@ -66,6 +66,29 @@ def _running(harness: _Harness) -> Iterator[_Harness]:
         assert harness.loop.join(PATIENCE)
 
 
+def test_a_stop_comes_before_everything_else() -> None:
+    """What was posted with it or is due by then is not looked at: neither a step nor an action follows it."""
+    began, go_on = threading.Event(), threading.Event()
+    steps: list[Sequence[Any]] = []
+
+    def decide(events: Sequence[Any]) -> list[Any]:
+        steps.append(events)
+        return [Work()]
+
+    def perform(_action: Any) -> None:
+        began.set()
+        go_on.wait(PATIENCE)
+
+    harness = _Harness(decide, perform)
+    harness.loop.start()
+    assert began.wait(PATIENCE)
+    harness.loop.post("more")
+    harness.loop.stop()
+    go_on.set()
+    assert harness.loop.join(PATIENCE)
+    assert (steps, harness.ended_with) == ([()], [None])
+
+
 def _retrying(events: Sequence[Any], *after: Any) -> list[Any]:
     """Try again at once after a failure, end on a stop."""
     if "stop" in events:

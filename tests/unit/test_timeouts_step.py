@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sa_jobqueue.loop import End, Failed, WaitUntil
-from sa_jobqueue.runner.timeouts import Began, GiveUp, Overdue, StopTiming, TimedOut, TimeOut, Timing, step
+from sa_jobqueue.loop import Failed, WaitUntil
+from sa_jobqueue.runner.timeouts import Began, GiveUp, Overdue, TimedOut, TimeOut, Timing, step
 
 FIRST, SECOND = (1, UUID(int=1)), (2, UUID(int=2))
 
@@ -54,8 +54,3 @@ def test_what_fails_is_tried_again_after_its_pause() -> None:
     state, actions = step(state, [Failed(give_up, Exception(), 0.5)], 110.0)
     assert actions == [WaitUntil(110.5)]
     assert step(state, (), 110.5)[1][0] == GiveUp((FIRST,))
-
-
-def test_a_stop_ends_it() -> None:
-    """Whatever is due."""
-    assert step(Timing(80.0, due=100.0), [StopTiming()], 100.0)[1] == [End()]
