@@ -246,7 +246,7 @@ class Rescued:
     id: int
     kind: str
     queue: str
-    attempt: int
+    counted_attempts: int
     status: JobStatus
     leased_by: str | None
 

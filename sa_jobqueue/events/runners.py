@@ -67,10 +67,10 @@ class LoopBlocked:
     """
 
     runner_id: str
-    job_id: int | None
-    kind: str | None
-    queue: str | None
-    attempt: int | None
+    job_id: int | None = None
+    kind: str | None = None
+    queue: str | None = None
+    attempt: int | None = None
     duration: timedelta
     location: str
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.errors import LeaseLostError
-from sa_jobqueue.events import JobRescued, UnservedQueues
+from sa_jobqueue.events import JobRescued, UnservedQueues, job_fields
 from sa_jobqueue.maintenance import unknown
 from sa_jobqueue.maintenance.duties import Connect, Connected, Do, Done, Duty
 from sa_jobqueue.maintenance.prune import Pruning
@@ -100,16 +100,7 @@ class Maintenance:
         )
         rescued = self._store.rescue([(lease, self._backoff(lease)) for lease in leases], margin=self._margin)
         for job in rescued:
-            self._subscribers.emit(
-                JobRescued(
-                    job_id=job.id,
-                    kind=job.kind,
-                    queue=job.queue,
-                    attempt=job.attempt,
-                    status=job.status,
-                    leased_by=job.leased_by,
-                )
-            )
+            self._subscribers.emit(JobRescued(**job_fields(job), status=job.status, leased_by=job.leased_by))
         more = len(leases) >= RESCUE_LIMIT
         self._passed = self._passed + len(leases) - len(rescued) if more else 0
         return more

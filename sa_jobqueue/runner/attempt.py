@@ -13,9 +13,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import PayloadError
-from sa_jobqueue.events import CompletionInDoubt, JobStarted, PolicyFault, Subscribers
+from sa_jobqueue.events import CompletionInDoubt, JobStarted, Subscribers, job_fields
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
+from sa_jobqueue.runner.reports import report_fault
 from sa_jobqueue.runner.settle import Finished
 from sa_jobqueue.runner.verdict import Verdict, verdict
 from sa_jobqueue.states import CANCELLED_REASON, Verb
@@ -92,15 +93,7 @@ class Attempts:
             return False
         if self._subscribers.hear(JobStarted):
             job = execution.job
-            self._subscribers.emit(
-                JobStarted(
-                    job_id=job.id,
-                    kind=job.kind,
-                    queue=job.queue,
-                    attempt=job.counted_attempts,
-                    max_attempts=job.max_attempts,
-                )
-            )
+            self._subscribers.emit(JobStarted(**job_fields(job), max_attempts=job.max_attempts))
         if self._watch is not None:
             self._watch.begin(execution)
         return True
@@ -127,32 +120,9 @@ class Attempts:
         if execution.completed or not execution.doubtful:
             return False
         if self._subscribers:
-            job = execution.job
-            self._subscribers.emit(
-                CompletionInDoubt(
-                    job_id=job.id,
-                    kind=job.kind,
-                    queue=job.queue,
-                    attempt=job.counted_attempts,
-                    error=None if error is None else settlement.error,
-                )
-            )
+            told = None if error is None else settlement.error
+            self._subscribers.emit(CompletionInDoubt(**job_fields(execution.job), error=told))
         return True
-
-
-def report_fault(execution: Execution, settlement: Settlement, fault: str, subscribers: Subscribers) -> None:
-    """Tell that a handler's retry policy gave no usable answer."""
-    job = execution.job
-    subscribers.emit(
-        PolicyFault(
-            job_id=job.id,
-            kind=job.kind,
-            queue=job.queue,
-            attempt=job.counted_attempts,
-            fault=fault,
-            delay=settlement.delay,
-        )
-    )
 
 
 def _attempt(execution: Execution) -> Verdict:

@@ -12,7 +12,7 @@ from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner import dispatch, settle
 from sa_jobqueue.runner.executors.protocol import Interruption
-from sa_jobqueue.runner.roles.reports import report_completed
+from sa_jobqueue.runner.reports import report_completed
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
 from sa_jobqueue.states import Verb
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sa_jobqueue.runner.dispatch import Written
 from sa_jobqueue.runner.executors.protocol import Interruption
-from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
+from sa_jobqueue.runner.reports import report_completed, report_dropped
 
 if TYPE_CHECKING:
     from sa_jobqueue.events import Subscribers

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
@@ -43,6 +44,11 @@ class Finished(NamedTuple):
     still_runs: bool = False
     cause: Interruption | None = None
     again: bool = False
+
+    @property
+    def duration(self) -> timedelta | None:
+        """The handler's own time, None when it never began."""
+        return None if self.seconds is None else timedelta(seconds=self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sa_jobqueue.events import HandlerTimedOut
+from sa_jobqueue.events import HandlerTimedOut, job_fields
 from sa_jobqueue.runner import timeouts
-from sa_jobqueue.runner.attempt import report_fault
 from sa_jobqueue.runner.executors.protocol import Interruption
+from sa_jobqueue.runner.reports import report_fault
 from sa_jobqueue.runner.settle import in_place
 from sa_jobqueue.runner.verdict import timeout_error, verdict
 
@@ -112,13 +112,9 @@ class Timekeeper:
         return None
 
     def _time_out(self, execution: Execution, timeout: timedelta) -> None:
-        job = execution.job
         self._subscribers.emit(
             HandlerTimedOut(
-                job_id=job.id,
-                kind=job.kind,
-                queue=job.queue,
-                attempt=job.counted_attempts,
+                **job_fields(execution.job),
                 timeout=timeout,
                 given_up_in=self._patience,
                 cancelled=execution.handler.is_async,

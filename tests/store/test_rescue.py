@@ -80,7 +80,7 @@ def test_a_rescue_without_attempts_left(engine: Engine, store: Store, token: UUI
     (rescued,) = store.rescue([(lost(store)[0], HOUR)], margin=NONE)
     row = read_job(engine, job_id)
     assert (rescued.status, row.status, row.reason) == (JobStatus.DEAD, "dead", "exhausted")
-    assert rescued.attempt == row.errors[-1]["attempt"] == 5
+    assert rescued.counted_attempts == row.errors[-1]["attempt"] == 5
     assert (row.finished_at, row.unique_key) == (row.updated_at, None)
     assert row.last_error == "runner without a name was lost (lease expired)"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sa_jobqueue.events import LoopBlocked, Subscribers
+from sa_jobqueue.events import LoopBlocked, Subscribers, job_fields
 from sa_jobqueue.runner.executors.event_loop import AsyncioExecutor
 from sa_jobqueue.runner.executors.routing import RoutingExecutor
 from sa_jobqueue.runner.executors.threads import ThreadExecutor
@@ -61,13 +62,6 @@ def make_executor(
 
 
 def _loop_blocked(runner_id: str, blockage: Blockage) -> LoopBlocked:
+    told = LoopBlocked(runner_id=runner_id, duration=blockage.duration, location=blockage.location)
     execution = blockage.execution
-    return LoopBlocked(
-        runner_id=runner_id,
-        job_id=None if execution is None else execution.job.id,
-        kind=None if execution is None else execution.job.kind,
-        queue=None if execution is None else execution.job.queue,
-        attempt=None if execution is None else execution.job.counted_attempts,
-        duration=blockage.duration,
-        location=blockage.location,
-    )
+    return told if execution is None else replace(told, **job_fields(execution.job))

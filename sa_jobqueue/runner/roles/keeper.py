@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from sa_jobqueue.events import CancelRequested, LeaseLost
+from sa_jobqueue.events import CancelRequested, LeaseLost, job_fields
 from sa_jobqueue.records import Landing
 from sa_jobqueue.runner import leases
 from sa_jobqueue.runner.executors.protocol import Interruption
@@ -92,19 +92,10 @@ class Keeper:
         if landing in (Landing.LOST, Landing.GONE):
             context.mark_lost()
             self._book.drop([key])
-            self._subscribers.emit(
-                LeaseLost(
-                    job_id=job.id,
-                    kind=job.kind,
-                    queue=job.queue,
-                    attempt=job.counted_attempts,
-                    cause="gone" if landing is Landing.GONE else "lost",
-                )
-            )
+            cause: Literal["lost", "gone"] = "gone" if landing is Landing.GONE else "lost"
+            self._subscribers.emit(LeaseLost(**job_fields(job), cause=cause))
             self._executor.interrupt(execution, Interruption.LEASE_LOST)
         elif not context.cancel_requested:
             context.mark_cancel_requested()
-            self._subscribers.emit(
-                CancelRequested(job_id=job.id, kind=job.kind, queue=job.queue, attempt=job.counted_attempts)
-            )
+            self._subscribers.emit(CancelRequested(**job_fields(job)))
             self._executor.interrupt(execution, Interruption.CANCEL_REQUESTED)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.events import JobSettled, SettleDelayed
+from sa_jobqueue.events import JobSettled, SettleDelayed, job_fields
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import dispatch, settle
-from sa_jobqueue.runner.roles.reports import report_completed, report_dropped
+from sa_jobqueue.runner.reports import report_answer
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sa_jobqueue.events import DropCause, Subscribers
+    from sa_jobqueue.events import Subscribers
     from sa_jobqueue.loop import Post
     from sa_jobqueue.records import Settled
     from sa_jobqueue.runner.book import Book, Key
@@ -90,32 +90,9 @@ class Settler:
             return
         silent = not self._subscribers.hear(JobSettled, Verb.COMPLETE)
         for finished, answer in zip(batch, answers, strict=True):
-            job, settlement = finished.execution.job, finished.settlement
-            if answer.completed:
-                report_completed(finished, self._subscribers)
-                continue
-            if silent and settlement.verb is Verb.COMPLETE and answer.status and answer.fault is None:
-                continue
-            if answer.landing is Landing.LANDED and answer.status is not None:
-                self._subscribers.emit(
-                    JobSettled(
-                        job_id=job.id,
-                        kind=job.kind,
-                        queue=job.queue,
-                        attempt=job.counted_attempts,
-                        max_attempts=job.max_attempts,
-                        verb=settlement.verb,
-                        status=answer.status,
-                        duration=None if finished.seconds is None else timedelta(seconds=finished.seconds),
-                        delay=settlement.delay,
-                        reason=settlement.reason,
-                        error=settlement.error,
-                        fault=answer.fault,
-                    )
-                )
-            else:
-                cause: DropCause = "gone" if answer.landing is Landing.GONE else "lost"
-                report_dropped(finished, cause, self._subscribers)
+            if silent and finished.settlement.verb is Verb.COMPLETE and answer.status and not answer.fault:
+                continue  # as it should be, like nearly all of a batch
+            report_answer(finished, answer, self._subscribers)
 
     def _tell_what_returned(self, batch: Sequence[settle.Finished]) -> None:
         delays = [finished.settlement.delay for finished in batch if finished.settlement.delay is not None]
@@ -131,10 +108,7 @@ class Settler:
             job = delay.finished.execution.job
             self._subscribers.emit(
                 SettleDelayed(
-                    job_id=job.id,
-                    kind=job.kind,
-                    queue=job.queue,
-                    attempt=job.counted_attempts,
+                    **job_fields(job),
                     verb=delay.finished.settlement.verb,
                     cause="expired" if delay.landing is Landing.EXPIRED else "busy",
                     retry_in=timedelta(seconds=delay.wait),
