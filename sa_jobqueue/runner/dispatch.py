@@ -7,27 +7,45 @@ in `idling`, what becomes of claims without an answer in `lost_claims`. Nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
+from sa_jobqueue.runner.dispatch_messages import (
+    Announce,
+    Announced,
+    Claim,
+    Claimed,
+    Count,
+    Counted,
+    Drained,
+    DueIn,
+    Ears,
+    Freed,
+    GiveBack,
+    GivenBack,
+    OutcomesBlocked,
+    ReleaseClaim,
+    Released,
+    Silenced,
+    StopClaiming,
+    Woken,
+    Written,
+)
 from sa_jobqueue.runner.idling import WAIT, Idling
 from sa_jobqueue.runner.lost_claims import LostClaim, after_answer, after_failure, at_the_end
-from sa_jobqueue.runner.low_water import LowWater, Sight
+from sa_jobqueue.runner.low_water import LowWater
 from sa_jobqueue.runner.pace import POLL_JITTER, SECOND_LOOK, Lane
 from sa_jobqueue.store.trouble import nothing_landed, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from sa_jobqueue.records import ClaimedJob, Marks
 
 #: With more outcomes than this still to be written nothing is claimed: a crash would run all of them again.
 UNWRITTEN_LIMIT = 5000
 
 _HANGING = "have lost their jobs, by their timeout or their lease, hold them all and do not end"
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,155 +70,6 @@ class Dispatch:
     ends_at: float | None = None
     count_at: float = 0.0
     occupied_until: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Freed:
-    """Event: so many handlers of each queue have finished, and so many jobs left before they began.
-
-    `running` outcomes more were decided in place of handlers that still run, and keep their slots.
-    """
-
-    finished: Mapping[str, int]
-    unstarted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    running: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """Event: what a claim brought, against what was asked; `unsettled` jobs were held when it was sent.
-
-    `behind` are the marks at which it began, `sight` is what it saw.
-    """
-
-    asked: Mapping[str, int]
-    got: Mapping[str, int]
-    unsettled: int
-    jitter: float
-    behind: Mapping[str, Marks] = field(default_factory=lambda: _NOTHING)
-    sight: Sight = field(default_factory=Sight)
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Event: so many jobs are held."""
-
-    unsettled: int
-
-
-@dataclass(frozen=True, slots=True)
-class GivenBack:
-    """Event: these jobs are back in their queues, at their old places."""
-
-    jobs: Sequence[ClaimedJob]
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """Event: the release of a lost claim has been answered."""
-
-    token: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Event: so many outcomes are decided, after their handlers were told as freed."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomesBlocked:
-    """Event: outcomes can't be written (True), or can again (False). Until then nothing new is claimed."""
-
-    blocked: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Ears:
-    """Event: from now on what is notified is heard, or is not."""
-
-    open: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Woken:
-    """Event: something was committed, or may have been; `jitter` is a random number below 1."""
-
-    jitter: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class DueIn:
-    """Event: a job of these queues becomes due in so many seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """Event: the flag is set since `sent_at` at the latest; so many `others` wait, and the next job is due in so many seconds."""
-
-    others: int
-    next_due: float | None
-    sent_at: float
-    jitter: float
-
-
-@dataclass(frozen=True, slots=True)
-class Silenced:
-    """Event: the flag is taken back; `refused` when the database does not let us set it."""
-
-    refused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StopClaiming:
-    """Event: claim no more, give back what never began; releases of lost claims are tried until this time."""
-
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Action: claim up to so many of each queue under this token; of some queues only what comes after their marks."""
-
-    token: UUID
-    quotas: Mapping[str, int]
-    behind: Mapping[str, Marks] = field(default_factory=lambda: _NOTHING)
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """Action: set the flag that says that this runner waits for jobs, for so many seconds; None takes it back."""
-
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Action: count the jobs that are held."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseClaim:
-    """Action: give back whatever the claim with this token took."""
-
-    token: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Action: release the claimed jobs of these queues that no handler has begun."""
-
-    queues: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """Action: a burst has nothing left to do, or can do nothing: then `fault` says why."""
-
-    fault: Exception | None = None
 
 
 def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, list[Any]]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from sa_jobqueue.events import LoopFailed, RunnerStopped, RunnerStopping
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
-from sa_jobqueue.runner import dispatch, settle
+from sa_jobqueue.runner import settle
+from sa_jobqueue.runner.dispatch_messages import StopClaiming
 from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.reports import report_completed
 from sa_jobqueue.runner.verdict import SHUTDOWN_ERROR
@@ -50,7 +51,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     crew.executor.stop()
     crew.stop_listening()
     crew.maintenance.stop()
-    crew.dispatcher.post(dispatch.StopClaiming(until=now + LAST_WRITES))
+    crew.dispatcher.post(StopClaiming(until=now + LAST_WRITES))
     crew.dispatcher.join(max(grace_ends, now + LAST_WRITES) - now)
     crew.book.wait_until_empty(grace_ends)
     left = _hand_back_running(crew) if hand_back else _leave_running_to_leases(crew)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sa_jobqueue.runner.dispatch import Written
+from sa_jobqueue.runner.dispatch_messages import Written
 from sa_jobqueue.runner.executors.protocol import Interruption
 from sa_jobqueue.runner.reports import report_completed, report_dropped
 

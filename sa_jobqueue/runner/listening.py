@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from sa_jobqueue.loop import Failed, WaitUntil
-from sa_jobqueue.runner.dispatch import Ears, Woken
+from sa_jobqueue.runner.dispatch_messages import Ears, Woken
 
 #: A connection on which nothing was heard for so many seconds is asked whether it lives. A proxy may keep one open
 #: with nobody behind it.

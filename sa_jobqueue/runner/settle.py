@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.records import Landing
-from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked, Written
+from sa_jobqueue.runner.dispatch_messages import Freed, OutcomesBlocked, Written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

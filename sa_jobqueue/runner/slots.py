@@ -16,7 +16,7 @@ from sa_jobqueue.runner.settle import freed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sa_jobqueue.runner.dispatch import Freed
+    from sa_jobqueue.runner.dispatch_messages import Freed
     from sa_jobqueue.runner.executors.protocol import Executor
     from sa_jobqueue.runner.settle import Finished
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sa_jobqueue.events import JobSettled
 from sa_jobqueue.records import Landing
 from sa_jobqueue.runner import dispatch, leases, settle
+from sa_jobqueue.runner.dispatch_messages import Claim, OutcomesBlocked
 from sa_jobqueue.runner.pace import CLAIM_AHEAD_LIMIT
 from sa_jobqueue.states import Verb
 from tests.simulation.database import CANCELLED, DEAD, DONE, Database, Key
@@ -55,7 +56,7 @@ class Checks:
 
     def after_gather(self, loop: SimulatedLoop, events: list[Any]) -> None:
         for event in events:
-            if isinstance(event, dispatch.OutcomesBlocked):
+            if isinstance(event, OutcomesBlocked):
                 self._blocked[id(loop)] = event.blocked
         if isinstance(loop.state, dispatch.Dispatch):
             for queue, lane in loop.state.lanes.items():
@@ -64,7 +65,7 @@ class Checks:
 
     def before_action(self, loop: SimulatedLoop, action: Any) -> None:
         match action:
-            case dispatch.Claim(quotas=quotas):
+            case Claim(quotas=quotas):
                 if self._blocked[id(loop)]:
                     self.wrong(f"{loop.name} claims while outcomes are blocked")
                 for queue, quota in quotas.items():

@@ -23,6 +23,7 @@ from sa_jobqueue.retention import Retention
 from sa_jobqueue.runner import dispatch, leases, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
+from sa_jobqueue.runner.dispatch_messages import StopClaiming
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.intake import Intake
 from sa_jobqueue.runner.pace import Lane
@@ -335,7 +336,7 @@ class SimulatedRunner:
         world, grace_ends = self.world, self.world.now + GRACE
         self.executor.stop()
         self.maintenance.stop()
-        self.dispatcher.post(dispatch.StopClaiming(until=grace_ends))
+        self.dispatcher.post(StopClaiming(until=grace_ends))
         while len(self.book) and world.now < grace_ends:
             world.sleep(0.1)
         for execution in self.book.decide_all():

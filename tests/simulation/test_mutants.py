@@ -13,6 +13,7 @@ from sa_jobqueue.maintenance import duties
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.runner import attempt, dispatch, leases, settle
 from sa_jobqueue.runner.book import Book, Key
+from sa_jobqueue.runner.dispatch_messages import Freed, OutcomesBlocked
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.verdict import verdict
 from tests.simulation.runner import LEASE, Steps
@@ -50,7 +51,7 @@ def _failed_batch_dropped(state: settle.Settling, events: Sequence[Any], now: fl
 
 
 def _freed_not_heard(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
-    return dispatch.step(state, [event for event in events if not isinstance(event, dispatch.Freed)], now)
+    return dispatch.step(state, [event for event in events if not isinstance(event, Freed)], now)
 
 
 def _slots_freed_while_handlers_run(state: settle.Settling, events: Sequence[Any], now: float) -> Any:
@@ -97,7 +98,7 @@ def _renewals_too_rare(state: leases.Keeping, events: Sequence[Any], now: float)
 
 
 def _blocked_ignored(state: dispatch.Dispatch, events: Sequence[Any], now: float) -> Any:
-    heard = [event for event in events if not isinstance(event, dispatch.OutcomesBlocked)]
+    heard = [event for event in events if not isinstance(event, OutcomesBlocked)]
     return dispatch.step(state, heard, now)
 
 

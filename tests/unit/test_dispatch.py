@@ -11,13 +11,12 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
-from sa_jobqueue.runner.dispatch import (
-    UNWRITTEN_LIMIT,
+from sa_jobqueue.runner.dispatch import UNWRITTEN_LIMIT, Dispatch, step
+from sa_jobqueue.runner.dispatch_messages import (
     Claim,
     Claimed,
     Count,
     Counted,
-    Dispatch,
     Drained,
     Freed,
     GiveBack,
@@ -27,7 +26,6 @@ from sa_jobqueue.runner.dispatch import (
     StopClaiming,
     Woken,
     Written,
-    step,
 )
 from sa_jobqueue.runner.pace import CLAIM_AHEAD_LIMIT, CLAIM_AHEAD_PATIENCE, SECOND_LOOK, Lane
 

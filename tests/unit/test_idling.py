@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
-from sa_jobqueue.runner.dispatch import (
+from sa_jobqueue.runner.dispatch import Dispatch, step
+from sa_jobqueue.runner.dispatch_messages import (
     Announce,
     Announced,
     Claim,
     Claimed,
-    Dispatch,
     DueIn,
     Ears,
     Freed,
@@ -25,7 +25,6 @@ from sa_jobqueue.runner.dispatch import (
     StopClaiming,
     Woken,
     Written,
-    step,
 )
 from sa_jobqueue.runner.idling import MOMENT, QUESTIONS, REFUSED_PAUSE, SOONEST, SPREAD, WAIT
 from sa_jobqueue.runner.pace import Lane

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sa_jobqueue.loop import Failed, WaitUntil
-from sa_jobqueue.runner.dispatch import Ears, Woken
+from sa_jobqueue.runner.dispatch_messages import Ears, Woken
 from sa_jobqueue.runner.listening import (
     CHECK_INTERVAL,
     Check,

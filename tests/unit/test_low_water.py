@@ -12,16 +12,8 @@ import pytest
 
 from sa_jobqueue.loop import WaitUntil
 from sa_jobqueue.records import PRIORITIES, SMALLEST_ID, ClaimAnswer, ClaimedJob, Mark
-from sa_jobqueue.runner.dispatch import (
-    Claim,
-    Claimed,
-    Dispatch,
-    Drained,
-    Freed,
-    GivenBack,
-    Released,
-    step,
-)
+from sa_jobqueue.runner.dispatch import Dispatch, step
+from sa_jobqueue.runner.dispatch_messages import Claim, Claimed, Drained, Freed, GivenBack, Released
 from sa_jobqueue.runner.low_water import (
     FULL_LOOK_INTERVAL,
     GRACE,

@@ -9,7 +9,7 @@ import pytest
 
 from sa_jobqueue.loop import End, Failed, WaitUntil
 from sa_jobqueue.records import Landing
-from sa_jobqueue.runner.dispatch import Freed, OutcomesBlocked, Written
+from sa_jobqueue.runner.dispatch_messages import Freed, OutcomesBlocked, Written
 from sa_jobqueue.runner.settle import (
     BATCH_LIMIT,
     FIRST_WAIT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sa_jobqueue.runner.dispatch import Freed
+from sa_jobqueue.runner.dispatch_messages import Freed
 from sa_jobqueue.runner.pace import CLAIM_AHEAD_LIMIT, Lane
 from sa_jobqueue.runner.slots import Slots
 from tests.support.executions import finished

@@ -14,7 +14,20 @@ from sqlalchemy.exc import DBAPIError
 from sa_jobqueue.context import context_of
 from sa_jobqueue.events import JobsClaimed, WakeUpFailed
 from sa_jobqueue.records import Settlement
-from sa_jobqueue.runner import dispatch, settle
+from sa_jobqueue.runner import settle
+from sa_jobqueue.runner.dispatch_messages import (
+    Announce,
+    Announced,
+    Claim,
+    Claimed,
+    Count,
+    Counted,
+    Drained,
+    GiveBack,
+    ReleaseClaim,
+    Released,
+    Silenced,
+)
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.low_water import sight
 from sa_jobqueue.states import EXPIRED_REASON, Verb
@@ -67,23 +80,23 @@ class Dispatcher:
 
     def perform(self, action: Any) -> Any:
         match action:
-            case dispatch.Claim():
+            case Claim():
                 return self._claim(action)
-            case dispatch.Announce(seconds):
+            case Announce(seconds):
                 return self._announce(seconds)
-            case dispatch.Count():
-                return dispatch.Counted(len(self._book))
-            case dispatch.ReleaseClaim(token):
+            case Count():
+                return Counted(len(self._book))
+            case ReleaseClaim(token):
                 self._store.release_claim(token=token)
-                return dispatch.Released(token)
-            case dispatch.GiveBack(queues):
+                return Released(token)
+            case GiveBack(queues):
                 for execution in self._executor.take_back(queues):
                     self._settle_unstarted(execution, Settlement(*execution.key, Verb.RELEASE))
-            case dispatch.Drained(fault):
+            case Drained(fault):
                 self._on_drained(fault)
         return None
 
-    def _claim(self, claim: dispatch.Claim) -> dispatch.Claimed:
+    def _claim(self, claim: Claim) -> Claimed:
         unsettled = len(self._book)
         full = len(claim.behind) < len(claim.quotas)
         now = self._store.now() if full else None
@@ -112,14 +125,14 @@ class Dispatcher:
             self._subscribers.emit(JobsClaimed(runner_id=self._runner_id, queues=got, duration=duration))
         self._executor.submit(startable)
         jitter = random.random()  # noqa: S311 - spreads polls
-        return dispatch.Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen)
+        return Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen)
 
-    def _announce(self, seconds: float | None) -> dispatch.Announced | dispatch.Silenced:
+    def _announce(self, seconds: float | None) -> Announced | Silenced:
         sent_at = time.monotonic()
         try:
             if seconds is None:
                 self._store.stop_waiting()
-                return dispatch.Silenced()
+                return Silenced()
             waiting = self._store.wait_for_jobs(
                 queues=self._queues, kinds=self._kinds, wait=timedelta(seconds=seconds)
             )
@@ -127,9 +140,9 @@ class Dispatcher:
             if not refused(error) or passes_by_itself(error):
                 raise
             self._tell_refused(error)
-            return dispatch.Silenced(refused=True)
+            return Silenced(refused=True)
         next_due = None if waiting.next_due is None else waiting.next_due.total_seconds()
-        return dispatch.Announced(waiting.others, next_due, sent_at, random.random())  # noqa: S311 - spreads looks
+        return Announced(waiting.others, next_due, sent_at, random.random())  # noqa: S311 - spreads looks
 
     def _tell_refused(self, error: DBAPIError) -> None:
         if not self._told_refused:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.events import JobSettled, SettleDelayed, job_fields
 from sa_jobqueue.records import Landing, Settlement
-from sa_jobqueue.runner import dispatch, settle
+from sa_jobqueue.runner import settle
+from sa_jobqueue.runner.dispatch_messages import DueIn, GivenBack
 from sa_jobqueue.runner.reports import report_answer
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import refused
@@ -97,11 +98,11 @@ class Settler:
     def _tell_what_returned(self, batch: Sequence[settle.Finished]) -> None:
         delays = [finished.settlement.delay for finished in batch if finished.settlement.delay is not None]
         if delays:
-            self._to_dispatcher(dispatch.DueIn(min(delays).total_seconds()))
+            self._to_dispatcher(DueIn(min(delays).total_seconds()))
         # Told when it is true: a claim on the way to the database before would have come too early.
         given_back = [one.execution.job for one in batch if one.settlement.verb is Verb.RELEASE]
         if given_back:
-            self._to_dispatcher(dispatch.GivenBack(given_back))
+            self._to_dispatcher(GivenBack(given_back))
 
     def _report_delays(self, delayed: Sequence[settle.Delay]) -> None:
         for delay in delayed:
