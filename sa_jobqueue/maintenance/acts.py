@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.records import ExpiredLease
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.retention import Retention
-    from sa_jobqueue.store.leases import Store
+    from sa_jobqueue.store.store import Store
 
 #: Rescued in one statement: small, so that no lock is held long.
 RESCUE_LIMIT = 100

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.records import Pruned, PrunePosition
     from sa_jobqueue.retention import Retention
     from sa_jobqueue.states import JobStatus
-    from sa_jobqueue.store.leases import Store
+    from sa_jobqueue.store.store import Store
 
 #: Deleted in one statement: small, so that no lock is held long and a rescue has its turn.
 PRUNE_LIMIT = 500

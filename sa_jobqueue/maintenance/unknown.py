@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.events import Subscribers
     from sa_jobqueue.registry import Registry
-    from sa_jobqueue.store.leases import Store
+    from sa_jobqueue.store.store import Store
 
 #: So many of a queue stay at its head.
 KEPT = 1000

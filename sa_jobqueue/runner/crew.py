@@ -30,7 +30,7 @@ from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.store.ear import Ear
 from sa_jobqueue.store.engine import runner_engine
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from sa_jobqueue.records import Landing, Settled, Settlement
 from sa_jobqueue.statements.bring_forward import bring_forward
 from sa_jobqueue.states import EXPIRED_REASON, JobStatus, Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
-from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.sessions import connection_of
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.store.trouble import sqlstate_of
 from sa_jobqueue.testing._attempts import Attempted, EventLoop, Performed, attempt
 from sa_jobqueue.testing._completing import Holder, SameConnection

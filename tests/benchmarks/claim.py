@@ -23,7 +23,7 @@ from sa_jobqueue.events import Subscribers, UnknownKindsPostponed
 from sa_jobqueue.maintenance.unknown import UnknownJobs
 from sa_jobqueue.statements.claim import claim
 from sa_jobqueue.store.engine import runner_engine
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.server import connect
 from tests.benchmarks.measure import database, in_turns, median, print_table, spread

@@ -20,7 +20,7 @@ from sa_jobqueue.errors import JobQueueError
 from sa_jobqueue.models import jobs as table
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.testing import drain
 from sa_jobqueue.waiting import pauses
 from tests.support.jobs import add_job, add_running, change, read_job

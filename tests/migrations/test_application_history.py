@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.server import connect
 from tests.support.application import Application, write_application

@@ -14,7 +14,7 @@ from sa_jobqueue.records import PRIORITIES, SMALLEST_ID, Mark, Settlement
 from sa_jobqueue.runner.low_water import GRACE, LONGEST_INTERVAL, LowWater, sight
 from sa_jobqueue.statements.claim import candidates, claim
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.testing.server import connect
 from tests.plans.conftest import QUEUES, Table
 from tests.support.explain import Plan, explain

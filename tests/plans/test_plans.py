@@ -25,7 +25,7 @@ from sa_jobqueue.statements import (
     settle,
 )
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.server import connect
 from tests.plans.conftest import QUEUES, TOKEN, Table

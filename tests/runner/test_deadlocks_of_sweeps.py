@@ -17,7 +17,7 @@ from sa_jobqueue.cli.jobs.choosing import choose
 from sa_jobqueue.events import JobsPruned, LoopFailed
 from sa_jobqueue.retention import Retention
 from sa_jobqueue.states import TERMINAL, JobStatus
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.testing.server import connect
 from sa_jobqueue.views import JobFilter
 from tests.runner.test_deadlocks import (

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine
 
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.records import ClaimedJob, Landing, Settlement
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import add_job, insert_job, read_job, refuse
 
 LEASE = timedelta(minutes=1)

@@ -15,7 +15,7 @@ from sa_jobqueue.models import jobs
 from sa_jobqueue.records import ClaimedJob, ExpiredLease, Landing, Settlement
 from sa_jobqueue.statements import claim, rescue, settle
 from sa_jobqueue.states import JobStatus, Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_job, add_running, keyed, read_job
 from tests.support.locks import in_thread, wait_for_a_lock
 

@@ -14,7 +14,7 @@ from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.statements import claim
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_job, keyed, read_job, refuse, server_time
 
 HOUR = timedelta(hours=1)

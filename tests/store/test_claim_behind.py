@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 
 from sa_jobqueue.records import PRIORITIES, SMALLEST_ID, Mark, Marks
 from sa_jobqueue.statements.claim import claim
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_job, read_job, refuse, server_time
 
 HOUR = timedelta(hours=1)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, text
 from sa_jobqueue.records import Landing, Settled, Settlement
 from sa_jobqueue.statements.settle import complete
 from sa_jobqueue.states import JobStatus, Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_running, read_job
 
 GONE = (Landing.GONE, None, False)

@@ -19,7 +19,7 @@ from sa_jobqueue.queries.schema import comment
 from sa_jobqueue.statements.claim import claim
 from sa_jobqueue.store import driver
 from sa_jobqueue.store.engine import runner_engine
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.store.trouble import because_of_a_row, nothing_landed, refused
 from tests.support.jobs import MINUTE, add_job, read_job
 from tests.support.proxy import Fate, Proxy, sends

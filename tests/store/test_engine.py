@@ -20,8 +20,8 @@ from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.engine import runner_engine
-from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.pieces import PROBES
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.server import connect
 from tests.support.databases import fail_on_connections, new_name

@@ -16,7 +16,7 @@ from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing
 from sa_jobqueue.statements import fence as statement
 from sa_jobqueue.store.fencing import changed_meanwhile, has_written, is_in_force, send_fence
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_running, change, keyed, read_job
 from tests.support.locks import in_thread, wait_for_a_lock
 from tests.support.waiting import wait_until

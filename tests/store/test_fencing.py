@@ -13,7 +13,7 @@ from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.statements import renew, settle
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_running, change, read_job, refuse
 
 HOUR = timedelta(hours=1)

@@ -14,7 +14,7 @@ from sa_jobqueue.maintenance.duties import Do, Done
 from sa_jobqueue.models import jobs
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retention import Retention
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import add_job, add_running, read_job, refuse
 
 HOUR = timedelta(hours=1)

@@ -15,7 +15,7 @@ from sa_jobqueue.maintenance import unknown
 from sa_jobqueue.maintenance.unknown import UnknownJobs
 from sa_jobqueue.models import jobs
 from sa_jobqueue.registry import Registry
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import add_job, add_running, change, read_job, refuse
 from tests.support.waiting import PATIENCE
 

@@ -20,10 +20,9 @@ from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Pruned, Settled, Settlement
 from sa_jobqueue.statements.prune import prune_listed
 from sa_jobqueue.states import JobStatus, Verb
-from sa_jobqueue.store import leases
-from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.pieces import PROBES
 from sa_jobqueue.store.pruning import MOST_WAITS
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import add_job, add_running, change, read_job
 
 DAY, HOUR, NONE = timedelta(days=1), timedelta(hours=1), timedelta(0)
@@ -307,7 +306,7 @@ def test_an_applications_lock_behind_a_foreign_key_is_not_waited_out(
     engine: Engine, store: Store, monkeypatch: pytest.MonkeyPatch, locked: int
 ) -> None:
     """The cascade meets rows that a long transaction holds: a few moments at most, and those jobs are left."""
-    monkeypatch.setattr(leases, "PATIENCE", timedelta(milliseconds=20))
+    monkeypatch.setattr("sa_jobqueue.store.store.PATIENCE", timedelta(milliseconds=20))
     ids = add_finished(engine, 60)
     reference(engine, ids, "ON DELETE CASCADE")
     with engine.connect() as application:

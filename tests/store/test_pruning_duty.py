@@ -17,7 +17,7 @@ from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Pruned
 from sa_jobqueue.retention import Retention
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import add_job
 from tests.support.waiting import wait_until
 

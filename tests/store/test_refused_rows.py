@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.leases import Store
 from sa_jobqueue.store.pieces import PROBES
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.store.trouble import nothing_landed
 from tests.support.jobs import MINUTE, add_job, add_running, read_job, refuse
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, func, select
 
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Renewed
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_job, add_running, change, read_job, refuse, server_time
 
 HOUR = timedelta(hours=1)

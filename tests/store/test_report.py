@@ -12,7 +12,7 @@ from sa_jobqueue import admin
 from sa_jobqueue.admin import JobProgress
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing, Progress, Renewed
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import add_running, change, read_job, refuse, server_time
 from tests.support.waiting import wait_until
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from sa_jobqueue.admin import OperatorResult, reschedule
 from sa_jobqueue.statements import claim
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_job, add_running, read_job, server_time
 from tests.support.locks import in_thread, wait_for_a_lock
 

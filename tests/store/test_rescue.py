@@ -12,7 +12,7 @@ from sqlalchemy import Engine, func, select, text
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import ExpiredLease, Landing, Rescued
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_job, add_running, change, keyed, read_job, refuse
 
 HOUR = timedelta(hours=1)

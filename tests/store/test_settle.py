@@ -12,7 +12,7 @@ from sqlalchemy import Engine, Row, func
 
 from sa_jobqueue.records import Landing, Settlement
 from sa_jobqueue.states import JobStatus, Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_running, keyed, read_job
 
 HOUR = timedelta(hours=1)

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, func
 from sa_jobqueue import admin
 from sa_jobqueue.records import ExpiredLease, Landing, Settlement
 from sa_jobqueue.states import TERMINAL, TRANSITIONS, Guard, JobStatus, Verb
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.jobs import MINUTE, add_job, add_running, read_job
 
 NONE = timedelta(0)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, func, select, update
 
 from sa_jobqueue.models import idle
 from sa_jobqueue.records import Waiting
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.support.hearing import listening
 from tests.support.jobs import MINUTE, add_job, add_running
 from tests.support.locks import in_thread, wait_for_a_lock

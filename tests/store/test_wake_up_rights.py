@@ -12,7 +12,7 @@ from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue import enqueue, enqueue_many
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.server import connect
 from tests.support.databases import fresh_database, new_name

@@ -17,7 +17,7 @@ from sa_jobqueue.context import JobContext, context_of
 from sa_jobqueue.errors import LeaseLostError
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import ClaimedJob, Landing
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.entry.application import Document
 from tests.support.jobs import MINUTE, read_job
 

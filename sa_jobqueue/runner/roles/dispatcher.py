@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.registry import Registry
     from sa_jobqueue.runner.book import Book
     from sa_jobqueue.runner.executors.protocol import Executor
-    from sa_jobqueue.store.leases import Store
+    from sa_jobqueue.store.store import Store
 
 
 class Dispatcher:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.records import Renewed
     from sa_jobqueue.runner.book import Book
     from sa_jobqueue.runner.executors.protocol import Executor
-    from sa_jobqueue.store.leases import Store
+    from sa_jobqueue.store.store import Store
 
 
 class Keeper:

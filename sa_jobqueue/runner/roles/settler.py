@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.records import Settled
     from sa_jobqueue.runner.book import Book, Key
     from sa_jobqueue.runner.slots import Slots
-    from sa_jobqueue.store.leases import Store
+    from sa_jobqueue.store.store import Store
 
 
 def _to_send(finished: settle.Finished, *, again: bool) -> Settlement:
