@@ -10,16 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from uuid import UUID
 
 from sa_jobqueue.states import JobStatus, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
-    from uuid import UUID
 
 EnqueueOutcome = Literal["created", "existing"]
 KeyScope = Literal["row", "unfinished"]
+
+#: One claim of one job: its id and the token of the lease.
+LeaseKey = tuple[int, UUID]
 
 #: What an INSERT leaves to the table's own defaults.
 DEFAULT_QUEUE = "default"

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from sa_jobqueue.completion.own_sessions import Sessions
-    from sa_jobqueue.completion.owner import Key, LeaseOwner
+    from sa_jobqueue.completion.owner import LeaseOwner
+    from sa_jobqueue.records import LeaseKey
 
 _COMPLETE, _COMPLETE_IN = "complete", "complete_in"
 
@@ -35,7 +36,7 @@ _COMPLETE, _COMPLETE_IN = "complete", "complete_in"
 class Terms:
     """What a completion of one job goes by. `job` names it in errors, `sessions` are for handlers that have none."""
 
-    key: Key
+    key: LeaseKey
     job: str
     owner: LeaseOwner
     sessions: Sessions

@@ -10,9 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-Key = tuple[int, "UUID"]
+    from sa_jobqueue.records import LeaseKey
 
 
 class Fate(StrEnum):
@@ -39,8 +37,8 @@ class Completion:
 
     __slots__ = ("error", "fate", "key", "xid")
 
-    def __init__(self, key: Key) -> None:
-        self.key: Key = key
+    def __init__(self, key: LeaseKey) -> None:
+        self.key: LeaseKey = key
         self.fate: Fate = Fate.OPEN
         self.error: BaseException | None = None
         self.xid: int | None = None

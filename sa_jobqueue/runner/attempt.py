@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sa_jobqueue.runner.executors.protocol import Execution
-    from sa_jobqueue.runner.timekeeper import Watch
+    from sa_jobqueue.runner.watch import Watch
 
 #: The backoff of an attempt whose verdict itself failed.
 LAST_RESORT = timedelta(seconds=10)

@@ -16,13 +16,10 @@ from sa_jobqueue.runner.progress import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
-    from uuid import UUID
 
     from sa_jobqueue.completion.owner import Completion
-    from sa_jobqueue.records import Progress
+    from sa_jobqueue.records import LeaseKey, Progress
     from sa_jobqueue.runner.executors.protocol import Execution
-
-Key = tuple[int, "UUID"]
 
 
 class Book:
@@ -30,8 +27,8 @@ class Book:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._held: dict[Key, Execution] = {}
-        self._renewing: frozenset[Key] | None = None
+        self._held: dict[LeaseKey, Execution] = {}
+        self._renewing: frozenset[LeaseKey] | None = None
         #: When the last renewal was sent whose answers have been judged, in monotonic seconds.
         self.renewal_judged_at: float = 0.0
         self._closed = False
@@ -45,19 +42,19 @@ class Book:
         with self._changed:
             self._held.update((execution.key, execution) for execution in executions)
 
-    def holds(self, key: Key) -> bool:
+    def holds(self, key: LeaseKey) -> bool:
         """It is held, and the last word has not been spoken."""
         return key in self._held and not self._closed
 
-    def snapshot(self) -> list[Key]:
+    def snapshot(self) -> list[LeaseKey]:
         """The keys held now that are renewed."""
         with self._changed:
             return self._renewed()
 
-    def _renewed(self) -> list[Key]:
+    def _renewed(self) -> list[LeaseKey]:
         return [key for key, execution in self._held.items() if execution.renewed]
 
-    def begin_renewal(self) -> list[Key]:
+    def begin_renewal(self) -> list[LeaseKey]:
         """The keys to renew; until `end_renewal` these count as being renewed."""
         with self._changed:
             keys = self._renewed()
@@ -70,7 +67,7 @@ class Book:
             self._renewing = None
             self._changed.notify_all()
 
-    def note_renewal(self, keys: Iterable[Key], sent_at: float) -> None:
+    def note_renewal(self, keys: Iterable[LeaseKey], sent_at: float) -> None:
         """These leases were renewed by what was sent then, and what was found lost has been dropped."""
         with self._changed:
             for key in keys:
@@ -79,11 +76,11 @@ class Book:
             self.renewal_judged_at = sent_at
             self._changed.notify_all()
 
-    def is_renewing(self, key: Key) -> bool:
+    def is_renewing(self, key: LeaseKey) -> bool:
         """A renewal of it is under way."""
         return self._renewing is not None and key in self._renewing
 
-    def is_renewed(self, key: Key) -> bool:
+    def is_renewed(self, key: LeaseKey) -> bool:
         """It is among what the next renewal renews."""
         execution = self._held.get(key)
         return execution is not None and execution.renewed
@@ -109,7 +106,7 @@ class Book:
             execution.completion = completion
             return execution
 
-    def pass_fence(self, key: Key) -> bool:
+    def pass_fence(self, key: LeaseKey) -> bool:
         """From now on nobody but the completion judges the lease; False when somebody has decided already."""
         with self._changed:
             execution = self._undecided_one(key)
@@ -118,13 +115,13 @@ class Book:
             execution.fenced = True
             return True
 
-    def unfence(self, key: Key) -> None:
+    def unfence(self, key: LeaseKey) -> None:
         """The completion is over without having written anything: the lease is judged as any other."""
         with self._changed:
             if (execution := self._held.get(key)) is not None:
                 execution.fenced = execution.paused = False
 
-    def pause_renewals(self, key: Key) -> bool:
+    def pause_renewals(self, key: LeaseKey) -> bool:
         """Leave a job out of the renewals that begin from now on; False when it isn't held."""
         with self._changed:
             if (execution := self._held.get(key)) is None:
@@ -132,7 +129,7 @@ class Book:
             execution.paused = True
             return True
 
-    def resume_renewals(self, key: Key) -> bool:
+    def resume_renewals(self, key: LeaseKey) -> bool:
         """Renew it again; False when it had not been left out, and when it is done."""
         with self._changed:
             execution = self._held.get(key)
@@ -141,11 +138,11 @@ class Book:
             execution.paused = False
             return True
 
-    def _undecided_one(self, key: Key) -> Execution | None:
+    def _undecided_one(self, key: LeaseKey) -> Execution | None:
         execution = None if self._closed else self._held.get(key)
         return None if execution is None or execution.decided else execution
 
-    def progress_of(self, keys: Iterable[Key]) -> list[tuple[Key, Progress]]:
+    def progress_of(self, keys: Iterable[LeaseKey]) -> list[tuple[LeaseKey, Progress]]:
         """What the handlers of these have reported last, of those that are held."""
         with self._changed:
             held = [(key, self._held.get(key)) for key in keys]
@@ -155,7 +152,7 @@ class Book:
             if execution is not None and (progress := execution.context.latest_progress) is not None
         ]
 
-    def stop_renewing(self, key: Key) -> bool:
+    def stop_renewing(self, key: LeaseKey) -> bool:
         """Leave a job out of renewals until somebody decides its outcome; False when that has happened already."""
         with self._changed:
             execution = self._held.get(key)
@@ -177,7 +174,7 @@ class Book:
             self._decide(execution)
             return True
 
-    def give_up(self, key: Key) -> Execution | None:
+    def give_up(self, key: LeaseKey) -> Execution | None:
         """Take the word from a handler that still runs: its execution, None when somebody has decided already.
 
         Under one token one outcome is sent: the handler's own is refused, however long ago the other was written. A job
@@ -207,7 +204,7 @@ class Book:
             for execution in executions:
                 execution.settling = True
 
-    def judge(self, key: Key) -> Execution | None:
+    def judge(self, key: LeaseKey) -> Execution | None:
         """The execution whose lease the keeper may judge.
 
         None when it is settled, given up, or being settled, and past the fence of a completion: what takes the token
@@ -217,7 +214,7 @@ class Book:
             execution = self._held.get(key)
             return None if execution is None or execution.settling or execution.fenced else execution
 
-    def drop(self, keys: Iterable[Key]) -> None:
+    def drop(self, keys: Iterable[LeaseKey]) -> None:
         """Forget jobs: their outcome has landed, or they are lost."""
         with self._changed:
             for key in keys:

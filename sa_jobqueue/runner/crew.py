@@ -20,14 +20,15 @@ from sa_jobqueue.runner.completing import Completing
 from sa_jobqueue.runner.ending import Ending
 from sa_jobqueue.runner.executors.choice import make_executor
 from sa_jobqueue.runner.intake import Intake
-from sa_jobqueue.runner.listener import Listener
 from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.refusals import RefusalsTold
 from sa_jobqueue.runner.roles.dispatcher import Dispatcher
 from sa_jobqueue.runner.roles.keeper import Keeper
+from sa_jobqueue.runner.roles.listener import Listener
 from sa_jobqueue.runner.roles.settler import Settler
+from sa_jobqueue.runner.roles.timekeeper import Timekeeper
 from sa_jobqueue.runner.slots import Slots
-from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
+from sa_jobqueue.runner.watch import Watch
 from sa_jobqueue.store.ear import Ear
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.store import Store

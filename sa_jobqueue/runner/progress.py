@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from uuid import UUID
 
-    Key = tuple[int, UUID]
+    from sa_jobqueue.records import LeaseKey
 
 
 class Reports:
@@ -21,16 +20,16 @@ class Reports:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._fresh: set[Key] = set()
+        self._fresh: set[LeaseKey] = set()
         #: Taken to be written, and not answered yet.
-        self._writing: set[Key] = set()
+        self._writing: set[LeaseKey] = set()
         self._announce: Callable[[], None] | None = None
 
     def announce_by(self, announce: Callable[[], None]) -> None:
         """Call this when there is a first report; no more until these have been taken."""
         self._announce = announce
 
-    def note(self, key: Key) -> None:
+    def note(self, key: LeaseKey) -> None:
         """The context of this job has progress that nobody has written; called after it was put there."""
         # Without the lock: whoever took the set away in between reads the context later than this, and so sees it.
         if key in self._fresh:
@@ -41,13 +40,13 @@ class Reports:
         if first and self._announce is not None:
             self._announce()
 
-    def take(self) -> set[Key]:
+    def take(self) -> set[LeaseKey]:
         """All of them; read their contexts afterwards, and say when they are `written`."""
         with self._lock:
             self._writing, self._fresh = self._fresh, set()
             return self._writing
 
-    def take_from(self, keys: Iterable[Key]) -> list[Key]:
+    def take_from(self, keys: Iterable[LeaseKey]) -> list[LeaseKey]:
         """Those of these that are among them, or that somebody else has taken and may write too late."""
         if not self._fresh and not self._writing:
             return []
@@ -56,7 +55,7 @@ class Reports:
             self._fresh = self._fresh.difference(taken)
         return taken
 
-    def written(self, *, but: Iterable[Key] = ()) -> None:
+    def written(self, *, but: Iterable[LeaseKey] = ()) -> None:
         """What was taken is written, `but` for these, which are there to be taken again; nobody is told of them."""
         with self._lock:
             self._writing = set()

@@ -20,8 +20,7 @@ from sa_jobqueue.runner.dispatch_messages import Freed, OutcomesBlocked, Written
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sa_jobqueue.records import Settled, Settlement
-    from sa_jobqueue.runner.book import Key
+    from sa_jobqueue.records import LeaseKey, Settled, Settlement
     from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 
 #: The largest batch of outcomes in one write.
@@ -127,7 +126,7 @@ class Settling:
     pending: tuple[Finished, ...] = ()
     doubtful: tuple[Finished, ...] = ()
     delayed: tuple[Delay, ...] = ()
-    waits: Mapping[Key, float] = field(default_factory=dict)
+    waits: Mapping[LeaseKey, float] = field(default_factory=dict)
     blocked: bool = False
     not_before: float = 0.0
     ends_at: float | None = None

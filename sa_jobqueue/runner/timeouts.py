@@ -15,14 +15,14 @@ from sa_jobqueue.loop import Failed, WaitUntil
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sa_jobqueue.runner.book import Key
+    from sa_jobqueue.records import LeaseKey
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
     """A job whose handler has timed out and has until then, in monotonic seconds, to end."""
 
-    key: Key
+    key: LeaseKey
     until: float
 
 
@@ -49,7 +49,7 @@ class Began:
 class TimedOut:
     """Event: the jobs whose handlers were just found to be past their timeout, and when the next will be."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[LeaseKey, ...]
     following: float | None
 
 
@@ -64,7 +64,7 @@ class TimeOut:
 class GiveUp:
     """Action: settle these jobs, as far as their handlers still run."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[LeaseKey, ...]
 
 
 def step(state: Timing, events: Sequence[Any], now: float) -> tuple[Timing, list[Any]]:

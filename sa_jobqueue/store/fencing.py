@@ -18,10 +18,11 @@ from sa_jobqueue.store.trouble import snapshot_too_old, sqlstate_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
-    from uuid import UUID
 
     from sqlalchemy import Connection
     from sqlalchemy.exc import DBAPIError
+
+    from sa_jobqueue.records import LeaseKey
 
 _UNDEFINED_TABLE = "42P01"
 
@@ -33,9 +34,7 @@ class Fenced(NamedTuple):
     xid: int | None = None
 
 
-def send_fence(
-    connection: Connection, key: tuple[int, UUID], *, result: str | None, lease: timedelta
-) -> Fenced:
+def send_fence(connection: Connection, key: LeaseKey, *, result: str | None, lease: timedelta) -> Fenced:
     """Complete the job in the connection's transaction, waiting for whoever has its row locked. Commits nothing.
 
     Lost as well: a transaction whose snapshot is older than the last change of the row, under REPEATABLE READ and
@@ -63,7 +62,7 @@ def changed_meanwhile(error: DBAPIError) -> bool:
     return snapshot_too_old(error)
 
 
-def is_in_force(connection: Connection, key: tuple[int, UUID]) -> bool:
+def is_in_force(connection: Connection, key: LeaseKey) -> bool:
     """The transaction still has the completion that its fence wrote: no savepoint before it was rolled back to.
 
     Raises the driver's error where the transaction has failed since, which a COMMIT would not tell.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.queries import held, transaction
-from sa_jobqueue.records import Landing, Settled
+from sa_jobqueue.records import Landing, LeaseKey, Settled
 from sa_jobqueue.states import TRANSITIONS, JobStatus, Verb
 from sa_jobqueue.store.trouble import refused
 
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.store.connection import StoreConnection
 
-    Key = tuple[int, UUID]
-
 #: The status column's words as members, cheaper than the enum's own look-up.
 STATUSES: Mapping[str, JobStatus] = {str(status): status for status in JobStatus}
-NO_XIDS: Mapping[Key, int] = MappingProxyType({})
+NO_XIDS: Mapping[LeaseKey, int] = MappingProxyType({})
 
 
 class _Owner(NamedTuple):
@@ -36,12 +34,12 @@ class _Owner(NamedTuple):
 
 def misses(
     connection: StoreConnection,
-    missing: Sequence[Key],
+    missing: Sequence[LeaseKey],
     *,
     verb: Verb,
     again: bool = False,
-    xids: Mapping[Key, int] = NO_XIDS,
-) -> dict[Key, Settled]:
+    xids: Mapping[LeaseKey, int] = NO_XIDS,
+) -> dict[LeaseKey, Settled]:
     """Classify ids and tokens that a write with this verb did not reach.
 
     Still ours: expired when the write is a completion and the lease is past, otherwise busy (somebody else has the row
@@ -63,7 +61,7 @@ def misses(
     return judged
 
 
-def _judge(key: Key, owner: _Owner | None, verb: Verb, *, again: bool) -> Settled:
+def _judge(key: LeaseKey, owner: _Owner | None, verb: Verb, *, again: bool) -> Settled:
     token = key[1]
     if owner is None:
         return Settled(*key, Landing.GONE)
@@ -79,7 +77,7 @@ def _judge(key: Key, owner: _Owner | None, verb: Verb, *, again: bool) -> Settle
     return Settled(*key, Landing.LANDED, _reached(verb, STATUSES[owner.status]))
 
 
-def _judge_transaction(connection: StoreConnection, key: Key, xid: int) -> Settled:
+def _judge_transaction(connection: StoreConnection, key: LeaseKey, xid: int) -> Settled:
     """The row is gone: pruned after the completion in this transaction, or deleted instead of it.
 
     Told apart by the server on which it ran, for as long as that remembers. One that was promoted since without the end

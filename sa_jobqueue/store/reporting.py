@@ -15,12 +15,11 @@ from sa_jobqueue.store.trouble import fault_of, passes_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from uuid import UUID
 
-    from sa_jobqueue.records import Progress
+    from sa_jobqueue.records import LeaseKey, Progress
     from sa_jobqueue.store.connection import StoreConnection
 
-    Report = tuple[tuple[int, UUID], Progress]
+    Report = tuple[LeaseKey, Progress]
 
 
 def report_all(connection: StoreConnection, reports: Sequence[Report]) -> list[Renewed]:

@@ -14,9 +14,8 @@ from sa_jobqueue.store.trouble import fault_of, passes_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from uuid import UUID
 
-    from sa_jobqueue.records import Settlement
+    from sa_jobqueue.records import LeaseKey, Settlement
     from sa_jobqueue.store.connection import StoreConnection
 
 _LONGEST_REDUCED_DELAY = timedelta(days=1)
@@ -75,7 +74,7 @@ def _settle(
 
 def _misses(
     connection: StoreConnection, missed: Sequence[Settlement], verb: Verb, *, again: bool
-) -> dict[tuple[int, UUID], Settled]:
+) -> dict[LeaseKey, Settled]:
     xids = {(one.id, one.token): one.xid for one in missed if again and one.xid is not None}
     return misses(connection, [(one.id, one.token) for one in missed], verb=verb, again=again, xids=xids)
 

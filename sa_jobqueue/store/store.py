@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, Executable
 
-    from sa_jobqueue.records import Marks, Progress, Pruned, PrunePosition, Settled, Settlement
+    from sa_jobqueue.records import LeaseKey, Marks, Progress, Pruned, PrunePosition, Settled, Settlement
     from sa_jobqueue.states import JobStatus
     from sa_jobqueue.store.connection import StoreConnection
     from sa_jobqueue.store.refusals import Report
@@ -111,7 +111,7 @@ class Store:
         """
         return release_rows(self._connection, token, self._refusals)
 
-    def renew(self, held: Sequence[tuple[int, UUID]], *, lease: timedelta) -> list[Renewed]:
+    def renew(self, held: Sequence[LeaseKey], *, lease: timedelta) -> list[Renewed]:
         """Extend leases in one statement, answers in the order of `held`.
 
         Brings an expired lease back that nobody took. Landings: landed, busy, lost, gone. A row whose renewal the
@@ -119,7 +119,7 @@ class Store:
         that passes (a timeout, a deadlock), the first of them is raised.
         """
 
-        def write(piece: Sequence[tuple[int, UUID]]) -> Iterable[tuple[int, bool]]:
+        def write(piece: Sequence[LeaseKey]) -> Iterable[tuple[int, bool]]:
             parameters = {
                 "ids": [job_id for job_id, _ in piece],
                 "tokens": [token for _, token in piece],
@@ -141,7 +141,7 @@ class Store:
             for place, (job_id, token) in enumerate(held)
         ]
 
-    def report(self, reports: Sequence[tuple[tuple[int, UUID], Progress]]) -> list[Renewed]:
+    def report(self, reports: Sequence[tuple[LeaseKey, Progress]]) -> list[Renewed]:
         """Write the progress of held jobs in one statement, answers in the order given, with the request to cancel.
 
         Landings as of `renew`; no lease is renewed. A text is cut to 4 KiB; one that the database can't store gives way to

@@ -30,8 +30,9 @@ from sa_jobqueue.runner.pace import Lane
 from sa_jobqueue.runner.roles.dispatcher import Dispatcher
 from sa_jobqueue.runner.roles.keeper import Keeper
 from sa_jobqueue.runner.roles.settler import Settler
+from sa_jobqueue.runner.roles.timekeeper import Timekeeper
 from sa_jobqueue.runner.slots import Slots
-from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
+from sa_jobqueue.runner.watch import Watch
 from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import refused
 from tests.simulation.block import Block, SimulatedCompleting

@@ -13,7 +13,7 @@ from sa_jobqueue import loop
 from sa_jobqueue.outcomes import Discard, Retry, Snooze
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed
-from sa_jobqueue.runner import attempt, completing, timekeeper
+from sa_jobqueue.runner import attempt, completing, watch
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.roles import dispatcher
 from tests.simulation.block import Block
@@ -96,7 +96,7 @@ DOUBTS = Profile(
 def simulated(patch: pytest.MonkeyPatch) -> tuple[Clock, Chance]:
     """Give the engine, the hands and the attempts the world's clock and chance."""
     clock, chance = Clock(), Chance()
-    for module in (loop, dispatcher, attempt, timekeeper, completing):
+    for module in (loop, dispatcher, attempt, watch, completing):
         patch.setattr(module, "time", clock)
     for module in (loop, dispatcher):
         patch.setattr(module, "random", chance)

@@ -10,9 +10,9 @@ import pytest
 
 from sa_jobqueue.loop import Failed
 from sa_jobqueue.maintenance import duties
-from sa_jobqueue.records import Landing, Settlement
+from sa_jobqueue.records import Landing, LeaseKey, Settlement
 from sa_jobqueue.runner import attempt, dispatch, leases, settle
-from sa_jobqueue.runner.book import Book, Key
+from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.dispatch_messages import Freed, OutcomesBlocked
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.verdict import verdict
@@ -163,7 +163,7 @@ def _swallowed(job: Any, handler: Any, **said: Any) -> Any:
     return verdict(job, handler, **said | {"completion": None})
 
 
-def _judged_past_the_fence(book: Book, key: Key) -> Execution | None:
+def _judged_past_the_fence(book: Book, key: LeaseKey) -> Execution | None:
     execution = book._held.get(key)
     return None if execution is None or execution.settling else execution
 

@@ -13,9 +13,10 @@ from sa_jobqueue.context import context_of
 from sa_jobqueue.events import Event, HandlerTimedOut, PolicyFault, Subscribers
 from sa_jobqueue.runner.book import Book
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
+from sa_jobqueue.runner.roles.timekeeper import Timekeeper
 from sa_jobqueue.runner.settle import Finished
-from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.runner.timeouts import Began, GiveUp, TimedOut, TimeOut
+from sa_jobqueue.runner.watch import Watch
 from sa_jobqueue.states import Verb
 from tests.support.executions import claimed_job, handler
 

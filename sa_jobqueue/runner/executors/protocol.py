@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from sa_jobqueue.completion.owner import Completion
     from sa_jobqueue.context import JobContext
     from sa_jobqueue.handlers import Handler
-    from sa_jobqueue.records import ClaimedJob
-    from sa_jobqueue.runner.book import Key
+    from sa_jobqueue.records import ClaimedJob, LeaseKey
 
 
 class Interruption(StrEnum):
@@ -74,7 +73,7 @@ class Execution:
         self.job: ClaimedJob = job
         self.handler: Handler[..., ..., Any] = handler
         self.context: JobContext = context
-        self.key: Key = (job.id, job.token)
+        self.key: LeaseKey = (job.id, job.token)
         self.interruption: Interruption | None = None
         self.timeout: timedelta | None = None
         self.renewed_at: float = claimed_at

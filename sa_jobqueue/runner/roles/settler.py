@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.events import Subscribers
     from sa_jobqueue.loop import Post
-    from sa_jobqueue.records import Settled
-    from sa_jobqueue.runner.book import Book, Key
+    from sa_jobqueue.records import LeaseKey, Settled
+    from sa_jobqueue.runner.book import Book
     from sa_jobqueue.runner.slots import Slots
     from sa_jobqueue.store.store import Store
 
@@ -74,7 +74,7 @@ class Settler:
         settled = self._store.settle([_to_send(finished, again=again) for finished in batch], again=again)
         return settle.Answered(batch, settled, again)
 
-    def _report_last(self, keys: Sequence[Key]) -> None:
+    def _report_last(self, keys: Sequence[LeaseKey]) -> None:
         """What handlers have said just before their end would be lost with their token."""
         if unwritten := self._book.reports.take_from(keys):
             try:
