@@ -158,12 +158,12 @@ class JobContext:
         does only while this run owns the job; jobs that are enqueued in the session come with it. `result` (JSON, by the
         rules of payloads) is stored with it.
 
-        The lease is renewed on the way in, and on while the block lasts, except where the transaction is REPEATABLE READ
-        or SERIALIZABLE: there the block must take less than a lease. A commit within the block is fenced like its last
-        one; after one that has landed changes are refused. Raises LeaseLostError, on the way in or at a commit, when this
-        run doesn't own the job any more: nothing is written then, also not by who goes on. RuntimeError for a second
-        completion, TypeError or ValueError for a result that can't be stored, ConfigurationError for a session that is
-        bound to another database.
+        On the way in at least two thirds of the lease are left, or it is renewed. It is renewed while the block lasts as
+        well, except where the transaction is REPEATABLE READ or SERIALIZABLE: there the block must take less than these
+        two thirds. A commit within the block is fenced like its last one; after one that has landed changes are refused.
+        Raises LeaseLostError, on the way in or at a commit, when this run doesn't own the job any more: nothing is written
+        then, also not by who goes on. RuntimeError for a second completion, TypeError or ValueError for a result that can't
+        be stored, ConfigurationError for a session that is bound to another database.
         """
         return self._behind("complete").block(sessions, result)
 
@@ -178,7 +178,7 @@ class JobContext:
     def complete_in(self, session: Any, *, result: Any = None) -> Any:
         """The same for a session of yours: the transaction that it is in, or begins with this call, completes the job.
 
-        With an AsyncSession it is `await ctx.complete_in(session)`, for it renews the lease. It ends with that
+        With an AsyncSession it is `await ctx.complete_in(session)`, for it may have to renew the lease. It ends with that
         transaction; called within a savepoint it dies when that is rolled back. Under REPEATABLE READ and SERIALIZABLE
         call it before the transaction's first statement. Raises what `complete()` raises.
         """

@@ -48,7 +48,7 @@ class LeaseOwner(Protocol):
     """What a completion asks of whoever holds the lease; from the handler's thread or task."""
 
     def begin(self, completion: Completion) -> None:
-        """A completion begins: renew the lease in a transaction of its own, so that one that is lost fails here.
+        """A completion begins: see that most of the lease is left, so that one that is lost fails here.
 
         May block. Raises LeaseLostError, and RuntimeError for a second completion of a run, unless the first is undone.
         """

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Runner:
     """Runs the handlers of a registry on the jobs of some queues, in threads of this process and on one event loop.
 
-    Holds up to five connections of its own to `database`, and a pool apart for handlers that complete their jobs in
-    sessions of its making; an Engine or AsyncEngine lends its URL, never its pool.
+    Holds up to five connections of its own to `database`, a sixth for a moment when it begins to listen, and a pool apart
+    for handlers that complete their jobs in sessions of its making; an Engine or AsyncEngine lends its URL, never its pool.
     `run()` blocks; `start()` and `stop()` embed it in a host, as does `with Runner(...):`. In a host with an event loop
     `await serve()` does what `run()` does, and `async with Runner(...):` what `with` does, without blocking the loop. A
     stopped runner may be started again.

@@ -62,8 +62,8 @@ def verdict(
     is a failure like any other. A return without an outcome after a `completion` that has not landed counts as what ended
     that completion: whoever swallows its error must not have the job done without its effects.
     """
-    if completion is not None and raised is None and not isinstance(returned, Retry | Snooze | Discard):
-        raised = _uncompleted(completion)
+    if completion is not None and raised is None:
+        raised = uncompleted(completion, returned)
     if returned is None and raised is None:  # nearly all of them
         return Verdict(Settlement(job.id, job.token, Verb.COMPLETE))
     if cancel_requested and isinstance(raised, JobCancelledError):
@@ -92,9 +92,9 @@ def verdict(
             return _completed(job, handler, returned)
 
 
-def _uncompleted(completion: Completion) -> BaseException | None:
-    """What a completion has failed with, None when it has landed."""
-    if completion.fate is Fate.LANDED:
+def uncompleted(completion: Completion, returned: object) -> BaseException | None:
+    """What a return stands for after this completion: its error, None when it has landed or an outcome was returned."""
+    if completion.fate is Fate.LANDED or isinstance(returned, Retry | Snooze | Discard):
         return None
     return completion.error or RuntimeError(
         "the handler has ended, and the transaction of its completion has not been committed"

@@ -11,9 +11,9 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.errors import PayloadError
-from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
+from sa_jobqueue.outcomes import Settle
 from sa_jobqueue.records import Settlement
-from sa_jobqueue.runner.verdict import mistake_in, verdict
+from sa_jobqueue.runner.verdict import mistake_in, uncompleted, verdict
 from sa_jobqueue.states import CANCELLED_REASON, EXHAUSTED_REASON, JobStatus, Verb
 
 if TYPE_CHECKING:
@@ -153,10 +153,8 @@ def attempt(
     if completion is not None and completion.fate is Fate.LANDED:
         done = Settlement(job.id, job.token, Verb.COMPLETE)
         return Attempted(done, returned, raised, None, completed=True)
-    if raised is None and completion is not None and not isinstance(returned, Retry | Snooze | Discard):
-        raised = completion.error or RuntimeError(
-            "the handler has ended, and the transaction of its completion has not been committed"
-        )
+    if raised is None and completion is not None:
+        raised = uncompleted(completion, returned)
     if raised is None:
         raised = mistake_in(returned, handler)
     settlement, fault, _ = verdict(
