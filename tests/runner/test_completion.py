@@ -23,20 +23,13 @@ from sa_jobqueue.registry import Registry
 from sa_jobqueue.statements.renew import renew
 from sa_jobqueue.statements.settle import SETTLING
 from sa_jobqueue.states import JobStatus, Verb
-from tests.support.effects import AT_ONCE, Completing, create_effects, effects
+from tests.support.effects import AT_ONCE, LONG, Completing, create_effects, effects
 from tests.support.proxy import Proxy, sends
 from tests.support.runners import Recorder, add, drain, row, running
 from tests.support.waiting import PATIENCE, wait_until
 
-LONG = {"lease": timedelta(minutes=5), "rescue_interval": timedelta(hours=1)}
 TIMEOUT = timedelta(milliseconds=200)
 SETTLE = [sends(statement()) for statement, _ in SETTLING.values()]
-
-
-@pytest.fixture(params=["thread", "asyncio"])
-def where(request: pytest.FixtureRequest) -> str:
-    """The executor that the handlers run in; on asyncio they are async."""
-    return str(request.param)
 
 
 def _jobs(engine: Engine, count: int = 1, **columns: Any) -> list[int]:

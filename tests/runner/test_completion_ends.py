@@ -6,43 +6,17 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-import pytest
 from sqlalchemy import Engine
 
-from sa_jobqueue.context import JobContext
 from sa_jobqueue.errors import LeaseLostError
 from sa_jobqueue.events import HandlerTimedOut, JobSettled, OutcomeDropped, RunnerStopped, SettleDelayed
 from sa_jobqueue.runner import Runner
-from sa_jobqueue.states import JobStatus, Verb
-from tests.support.effects import Completing, create_effects, effects
+from tests.support.effects import DONE, LONG, Completing, Halt, commits, effects, one_job, told
 from tests.support.proxy import Fate, Proxy
-from tests.support.runners import Recorder, add, row, running, settings
+from tests.support.runners import Recorder, row, running, settings
 from tests.support.waiting import PATIENCE, wait_until
 
-LONG = {"lease": timedelta(minutes=5), "rescue_interval": timedelta(hours=1)}
 TIMEOUT, GRACE = timedelta(milliseconds=200), timedelta(milliseconds=300)
-DONE = (Verb.COMPLETE, JobStatus.DONE)
-
-
-@pytest.fixture(params=["thread", "asyncio"])
-def where(request: pytest.FixtureRequest) -> str:
-    """The executor that the handlers run in; on asyncio they are async."""
-    return str(request.param)
-
-
-def _job(engine: Engine) -> int:
-    with engine.begin() as connection:
-        create_effects(connection)
-        return add(connection, "work")
-
-
-def _told(recorder: Recorder) -> list[tuple[Verb, JobStatus]]:
-    return [(it.verb, it.status) for it in recorder.of(JobSettled)]
-
-
-def _commits(text: str) -> bool:
-    """Only handlers commit here: the runner's own statements need none."""
-    return text.strip().upper() == "COMMIT"
 
 
 def _run_until(runner: Runner, wait: Callable[[], object]) -> int:
@@ -63,19 +37,19 @@ def _run_until(runner: Runner, wait: Callable[[], object]) -> int:
 
 def test_a_timeout_after_the_completion(engine: Engine, database_url: str, where: str) -> None:
     """An async handler is cancelled, a thread goes on; neither is settled in its place, and the job stays done."""
-    job = _job(engine)
-    gate = threading.Event()
-    work = Completing(where, after=lambda _: gate.wait(PATIENCE), settings={"timeout": TIMEOUT})
+    job = one_job(engine)
+    halt = Halt()
+    work = Completing(where, after=halt, settings={"timeout": TIMEOUT})
     with running(work.jobs, database_url, lease=timedelta(milliseconds=900)) as recorder:
-        (told,) = recorder.wait_for(HandlerTimedOut)
-        assert told.completed
+        (late,) = recorder.wait_for(HandlerTimedOut)
+        assert late.completed
         if where == "thread":
             # Given up, it would be: nothing comes of that.
             wait_until(lambda: row(engine, job).status == "done")
-            gate.set()
+            halt.go_on.set()
         recorder.wait_for(JobSettled)
-        gate.set()
-    assert _told(recorder) == [DONE]
+        halt.go_on.set()
+    assert told(recorder) == [DONE]
     assert [it.cause for it in recorder.of(OutcomeDropped)] == (["completed"] if where == "asyncio" else [])
     assert effects(engine) == {job: 1}
 
@@ -84,21 +58,16 @@ def test_a_runner_that_ends_while_a_handler_runs_on_after_its_completion(
     engine: Engine, database_url: str, where: str
 ) -> None:
     """It is waited for as any handler; past the grace period nothing is written, the job is told as done."""
-    job = _job(engine)
-    completed, gate = threading.Event(), threading.Event()
-
-    def after(_: JobContext) -> None:
-        completed.set()
-        gate.wait(PATIENCE)
-
-    work, recorder = Completing(where, after=after), Recorder()
+    job = one_job(engine)
+    halt = Halt()
+    work, recorder = Completing(where, after=halt), Recorder()
     grace = settings(grace=GRACE, **LONG)
     with Runner(work.jobs, database_url, grace, subscribers=[recorder]):
-        assert completed.wait(PATIENCE)
+        assert halt.reached.wait(PATIENCE)
     (stopped,) = recorder.of(RunnerStopped)
     assert (stopped.exit_code, stopped.left_to_leases, stopped.handed_back) == (7, 0, 0)
-    gate.set()
-    assert _told(recorder) == [DONE]
+    halt.go_on.set()
+    assert told(recorder) == [DONE]
     assert [it.cause for it in recorder.of(OutcomeDropped)] == ["completed"]
     assert (row(engine, job).status, effects(engine)) == ("done", {job: 1})
 
@@ -107,30 +76,25 @@ def test_a_process_that_ends_while_a_handler_runs_on_after_its_completion(
     engine: Engine, database_url: str, where: str
 ) -> None:
     """It is not handed back: the job is done, whatever its handler still does."""
-    job = _job(engine)
-    completed, gate = threading.Event(), threading.Event()
-
-    def after(_: JobContext) -> None:
-        completed.set()
-        gate.wait(PATIENCE)
-
-    work, recorder = Completing(where, after=after), Recorder()
+    job = one_job(engine)
+    halt = Halt()
+    work, recorder = Completing(where, after=halt), Recorder()
     runner = Runner(work.jobs, database_url, settings(grace=GRACE, **LONG), subscribers=[recorder])
-    code = _run_until(runner, lambda: completed.wait(PATIENCE))
-    gate.set()
+    code = _run_until(runner, lambda: halt.reached.wait(PATIENCE))
+    halt.go_on.set()
     (stopped,) = recorder.of(RunnerStopped)
     assert (stopped.handed_back, stopped.left_to_leases) == (0, 0)
     # An async handler is cancelled and through in time; a thread is left behind.
     assert code == (7 if where == "thread" else 0)
-    assert _told(recorder) == [DONE]
+    assert told(recorder) == [DONE]
     assert [it.cause for it in recorder.of(OutcomeDropped)] == ["completed"]
     assert (row(engine, job).status, effects(engine)) == ("done", {job: 1})
 
 
 def test_a_process_that_ends_during_a_commit(engine: Engine, proxy: Proxy) -> None:
     """Its retry follows the COMMIT, and whichever lands first counts: here it waits, and finds the job done."""
-    job = _job(engine)
-    held = proxy.on(_commits, Fate.HOLD)
+    job = one_job(engine)
+    held = proxy.on(commits, Fate.HOLD)
     work, recorder = Completing("thread"), Recorder()
     runner = Runner(work.jobs, proxy.url, settings(grace=GRACE, **LONG), subscribers=[recorder])
 
@@ -142,39 +106,34 @@ def test_a_process_that_ends_during_a_commit(engine: Engine, proxy: Proxy) -> No
     releaser.start()
     _run_until(runner, held.wait)
     releaser.join()
-    assert _told(recorder) == [DONE]
+    assert told(recorder) == [DONE]
     assert (row(engine, job).status, effects(engine)) == ("done", {job: 1})
     assert [it.handed_back for it in recorder.of(RunnerStopped)] == [0]
 
 
 def test_an_end_within_the_block(engine: Engine, database_url: str, where: str) -> None:
     """The host has stopped its runner: the lease is left to itself, and no fence is sent any more."""
-    job = _job(engine)
-    inside, gate = threading.Event(), threading.Event()
-
-    def wait(_: JobContext) -> None:
-        inside.set()
-        gate.wait(PATIENCE)
-
-    work, recorder = Completing(where, inside=wait), Recorder()
+    job = one_job(engine)
+    halt = Halt()
+    work, recorder = Completing(where, inside=halt), Recorder()
     with Runner(work.jobs, database_url, settings(grace=GRACE, **LONG), subscribers=[recorder]):
-        assert inside.wait(PATIENCE)
+        assert halt.reached.wait(PATIENCE)
         if where == "asyncio":
             # It is cancelled: what it awaits in a thread is not.
-            threading.Timer(GRACE.total_seconds() * 2, gate.set).start()
-    gate.set()
+            threading.Timer(GRACE.total_seconds() * 2, halt.go_on.set).start()
+    halt.go_on.set()
     wait_until(lambda: work.errors)
     if where == "thread":
         assert [type(error) for error in work.errors] == [LeaseLostError]
     assert (row(engine, job).status, effects(engine)) == ("running", {})
-    assert _told(recorder) == []
+    assert told(recorder) == []
     assert [it.left_to_leases for it in recorder.of(RunnerStopped)] == [1]
 
 
 def test_a_timeout_during_a_commit(engine: Engine, proxy: Proxy) -> None:
     """A thread that is given up then: the retry in its place waits for the COMMIT, and finds the job done."""
-    job = _job(engine)
-    held = proxy.on(_commits, Fate.HOLD)
+    job = one_job(engine)
+    held = proxy.on(commits, Fate.HOLD)
     work = Completing("thread", settings={"timeout": TIMEOUT})
     with running(work.jobs, proxy.url, lease=timedelta(seconds=6)) as recorder:
         held.wait()
@@ -182,6 +141,6 @@ def test_a_timeout_during_a_commit(engine: Engine, proxy: Proxy) -> None:
         assert row(engine, job).status == "running"
         held.release()
         recorder.wait_for(JobSettled)
-    assert _told(recorder) == [DONE]
+    assert told(recorder) == [DONE]
     assert work.runs == effects(engine) == {job: 1}
     assert not work.errors

@@ -20,12 +20,6 @@ NOW = fixed(timedelta(0))
 NEIGHBOURS = 20
 
 
-@pytest.fixture(params=["thread", "asyncio"])
-def where(request: pytest.FixtureRequest) -> str:
-    """The name of the executor; on asyncio the handlers are async."""
-    return str(request.param)
-
-
 def _run(engine: Engine, url: str, where: str, act: Callable[[], Any], *, max_attempts: int) -> Any:
     """The row after everything that was due has run, ordinary jobs in between."""
     jobs = Registry()
