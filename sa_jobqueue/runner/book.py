@@ -54,6 +54,11 @@ class Book:
     def _renewed(self) -> list[LeaseKey]:
         return [key for key, execution in self._held.items() if execution.renewed]
 
+    def not_done(self, keys: Iterable[LeaseKey]) -> list[LeaseKey]:
+        """Those of these that are held, and whose handlers have not completed them."""
+        with self._changed:
+            return [key for key in keys if key in self._held and not self._held[key].completed]
+
     def begin_renewal(self) -> list[LeaseKey]:
         """The keys to renew; until `end_renewal` these count as being renewed."""
         with self._changed:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from sa_jobqueue.completion.owner import Completion, Fate
 from sa_jobqueue.context import context_of
 from sa_jobqueue.events import Subscribers
 from sa_jobqueue.records import Landing, Progress, Renewed
@@ -172,6 +173,27 @@ def test_only_who_has_reported_and_is_renewed_is_written() -> None:
     keeper.perform(WriteProgress())
     assert store.given == [[(reporting.key, Progress(0.5))]]
     assert silent.context.latest_progress is None
+
+
+def test_what_is_not_renewed_just_now_keeps_its_last_word() -> None:
+    """How far a handler came that is past its timeout, or within a block that bears no renewal, is written in the end."""
+    book, store = Book(), Writing()
+    keeper = _kept(book, store)
+    hung, paused, completed = (_running(book) for _ in range(3))
+    for one in (hung, paused, completed):
+        one.context.progress(0.5)
+    assert book.stop_renewing(hung.key)
+    assert book.pause_renewals(paused.key)
+    assert book.pause_renewals(completed.key)
+    completed.completion = Completion(completed.key)
+    completed.completion.fate = Fate.LANDED
+    assert keeper.perform(WriteProgress()) == ProgressWritten(left=True)
+    assert store.given == []
+    assert book.resume_renewals(paused.key)
+    assert keeper.perform(WriteProgress()) == ProgressWritten(left=True)
+    assert store.given == [[(paused.key, Progress(0.5))]]
+    assert book.reports.take_from([hung.key, paused.key, completed.key]) == [hung.key]
+    assert keeper.perform(WriteProgress()) == ProgressWritten(left=False)
 
 
 def test_a_lost_job_is_told_by_its_report() -> None:
