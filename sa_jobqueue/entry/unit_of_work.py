@@ -129,7 +129,7 @@ def _refuse_deleted(session: Session) -> None:
         if isinstance(obj, Job):
             raise UnfencedWriteError(
                 f"{obj!r} can't be deleted through the ORM, past the lease that guards it: a job that must not run is "
-                "cancelled (sa_jobqueue.admin.cancel), finished ones are pruned by age, by a later release. "
+                "cancelled (sa_jobqueue.admin.cancel), finished ones are pruned by every runner, and by sa_jobqueue.admin.prune. "
                 "session.expunge(job) takes the mark off; where a relationship to Job brought the deletion, keep "
                 "'delete' out of its cascade"
             )

@@ -93,7 +93,7 @@ def test_deleting_a_job_is_refused_and_can_be_taken_back(
     session.add(Document(title="a"))
     with pytest.raises(
         UnfencedWriteError,
-        match=r"can't be deleted.*admin\.cancel.*pruned.*later release.*session\.expunge\(job\)",
+        match=r"can't be deleted.*admin\.cancel.*admin\.prune.*session\.expunge\(job\)",
     ):
         session.flush()
     session.expunge(stored)
