@@ -18,7 +18,7 @@ from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.errors import ConfigurationError, LeaseLostError
 from sa_jobqueue.records import Landing
 from sa_jobqueue.store.callers_connection import in_autocommit
-from sa_jobqueue.store.fencing import changed_meanwhile, has_written, is_in_force, send_fence
+from sa_jobqueue.store.fencing import has_written, is_in_force, send_fence
 from sa_jobqueue.store.sessions import fence_connection
 from sa_jobqueue.store.trouble import refused
 
@@ -262,10 +262,6 @@ class Guard:
                 fenced = send_fence(connection, completion.key, result=self._result, lease=self._lease)
         except ConfigurationError as error:
             raise self._fail(error) from error.__cause__
-        except DBAPIError as error:
-            if changed_meanwhile(error):
-                raise self._fail(self._lost("it has changed since this transaction's snapshot")) from error
-            raise  # the server lets nothing of this transaction through any more
         if fenced.landing is not Landing.LANDED:
             raise self._fail(self._lost(_FOUND[fenced.landing]))
         completion.xid = fenced.xid

@@ -14,14 +14,13 @@ from sa_jobqueue.statements.fence import fence
 from sa_jobqueue.states import JobStatus, Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.reconcile import misses
-from sa_jobqueue.store.trouble import snapshot_too_old, sqlstate_of
+from sa_jobqueue.store.trouble import sqlstate_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
     from uuid import UUID
 
     from sqlalchemy import Connection
-    from sqlalchemy.exc import DBAPIError
 
 _UNDEFINED_TABLE = "42P01"
 
@@ -38,9 +37,10 @@ def send_fence(
 ) -> Fenced:
     """Complete the job in the connection's transaction, waiting for whoever has its row locked. Commits nothing.
 
-    Lost as well: a transaction whose snapshot is older than the last change of the row, under REPEATABLE READ and
-    SERIALIZABLE; it is aborted then. Errors of the driver pass through, without the values of rows. ConfigurationError:
-    there is no such table where the connection leads.
+    Errors of the driver pass through, without the values of rows; the server then lets nothing of the transaction
+    through any more. Among them is the serialization failure (SQLSTATE 40001) of REPEATABLE READ and SERIALIZABLE, which
+    says nothing of the lease: the row or what else the transaction has read was changed since its snapshot, and only a
+    new transaction can see by whom. ConfigurationError: there is no such table where the connection leads.
     """
     parameters = {"job_id": key[0], "token": key[1], "result_text": result, "lease": lease}
     try:
@@ -56,11 +56,6 @@ def send_fence(
     if row is not None:
         return Fenced(Landing.LANDED, row.xid)
     return Fenced(misses(CallersConnection(connection), [key], verb=Verb.COMPLETE)[key].landing)
-
-
-def changed_meanwhile(error: DBAPIError) -> bool:
-    """The fence met a row that has changed since the transaction's snapshot."""
-    return snapshot_too_old(error)
 
 
 def is_in_force(connection: Connection, key: tuple[int, UUID]) -> bool:

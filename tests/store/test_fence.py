@@ -15,8 +15,9 @@ from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import Landing
 from sa_jobqueue.statements import fence as statement
-from sa_jobqueue.store.fencing import changed_meanwhile, has_written, is_in_force, send_fence
+from sa_jobqueue.store.fencing import has_written, is_in_force, send_fence
 from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.trouble import snapshot_too_old
 from tests.support.jobs import MINUTE, add_running, change, keyed, read_job
 from tests.support.locks import in_thread, wait_for_a_lock
 from tests.support.waiting import wait_until
@@ -176,7 +177,7 @@ def test_a_change_after_the_snapshot_is_a_serialization_failure(
         change(engine, job_id, cancel_requested_at=func.now())
         with pytest.raises(DBAPIError) as raised:
             fence(connection, job_id, token)
-        assert changed_meanwhile(raised.value)
+        assert snapshot_too_old(raised.value)
         connection.rollback()
         assert fence(connection, job_id, token) is Landing.LANDED
 
