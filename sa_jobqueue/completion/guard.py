@@ -259,7 +259,13 @@ class Guard:
         completion.fate = Fate.DOUBTFUL
         try:
             with self._work():
-                fenced = send_fence(connection, completion.key, result=self._result, lease=self._lease)
+                fenced = send_fence(
+                    connection,
+                    completion.key,
+                    result=self._result,
+                    progress=self._owner.unwritten_progress(completion),
+                    lease=self._lease,
+                )
         except ConfigurationError as error:
             raise self._fail(error) from error.__cause__
         if fenced.landing is not Landing.LANDED:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from sa_jobqueue.records import Progress
+
 Key = tuple[int, "UUID"]
 
 
@@ -66,6 +68,10 @@ class LeaseOwner(Protocol):
 
         Raises LeaseLostError when the owner has decided the job in the handler's place meanwhile: no fence may be sent.
         """
+
+    def unwritten_progress(self, completion: Completion) -> Progress | None:
+        """What the handler has reported last, if nobody has written it: with the fence goes the right to do so."""
+        ...
 
     def decided(self, completion: Completion) -> None:
         """Its fate is known, or will have to be found out; called once, and never raises."""

@@ -162,6 +162,16 @@ class Book:
             if execution is not None and (progress := execution.context.latest_progress) is not None
         ]
 
+    def is_unfinished(self, key: Key) -> bool:
+        """It is held, and as far as anybody knows not done: what its handler reports can still be written."""
+        execution = self._held.get(key)
+        return execution is not None and not execution.completed
+
+    def unwritten_progress(self, key: Key) -> Progress | None:
+        """What the handler has reported last, if nobody has written it yet."""
+        execution = self._held.get(key) if self.reports.waits(key) else None
+        return None if execution is None else execution.context.latest_progress
+
     def stop_renewing(self, key: Key) -> bool:
         """Leave a job out of renewals until somebody decides its outcome; False when that has happened already."""
         with self._changed:

@@ -52,7 +52,7 @@ class ProgressMade:
 
 @dataclass(frozen=True, slots=True)
 class ProgressWritten:
-    """Event: progress was written; with `left` some of it could not be, for somebody has its row locked."""
+    """Event: progress was written; with `left` some of it could not be, for somebody has its row locked or in a snapshot."""
 
     left: bool
 

@@ -64,19 +64,20 @@ class Keeper:
 
     def _write_progress(self) -> leases.ProgressWritten:
         reported = self._book.reports.take()
-        # As with renewals: what is left out of them is left alone, for its row may be part of somebody's snapshot.
+        # As with renewals: what is left out of them is left alone, for its row may be part of somebody's snapshot. It waits.
         keys = [key for key in self._book.begin_renewal() if key in reported]
+        waiting = [key for key in reported.difference(keys) if self._book.is_unfinished(key)]
         try:
             answers = self._store.report(self._book.progress_of(keys)) if keys else []
         except Exception:
-            self._book.reports.written(but=keys)
+            self._book.reports.written(but=[*keys, *waiting])
             raise
         finally:
             self._book.end_renewal()
-        busy = [(answer.id, answer.token) for answer in answers if answer.landing is Landing.BUSY]
-        self._book.reports.written(but=busy)
+        waiting += [(answer.id, answer.token) for answer in answers if answer.landing is Landing.BUSY]
+        self._book.reports.written(but=waiting)
         self._judge_all(answers)
-        return leases.ProgressWritten(left=bool(busy))
+        return leases.ProgressWritten(left=bool(waiting))
 
     def _judge_all(self, answers: Sequence[Renewed]) -> None:
         # The youngest first: what waits is told before what runs ends and it gets the slot.
