@@ -49,7 +49,7 @@ class Terms:
                 f"{self.job}: this session is completing job {other.completion.key[0]} already: use another"
             )
         require_bind(session)
-        completion = Completion(self.key)
+        completion = Completion(self.key, self.result)
         try:
             may_block(self.owner.begin, completion)
         except BaseException as error:
@@ -63,7 +63,6 @@ class Terms:
             self.owner,
             session,
             job=self.job,
-            result=self.result,
             lease=self.lease,
             may_block=may_block,
         )

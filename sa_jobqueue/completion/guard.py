@@ -63,7 +63,7 @@ class _Fence:
 
 
 class Guard:
-    """The fence of one completion around the commits of one session. `result` is JSON text.
+    """The fence of one completion around the commits of one session.
 
     `may_block` calls what may wait for others. With a `home` the guard ends with that transaction of the session,
     otherwise when `conclude` is called.
@@ -76,7 +76,6 @@ class Guard:
         session: Session,
         *,
         job: str,
-        result: str | None,
         lease: timedelta,
         may_block: Callable[..., None],
     ) -> None:
@@ -87,7 +86,6 @@ class Guard:
         # Weak, as what the connections know of this: a session that nobody ends gives its connection back all the same.
         self._session = weakref.ref(session)
         self._job = job
-        self._result = result
         self._lease = lease
         self._may_block = may_block
         self._released: SessionTransaction | None = None
@@ -262,7 +260,7 @@ class Guard:
                 fenced = send_fence(
                     connection,
                     completion.key,
-                    result=self._result,
+                    result=completion.result,
                     progress=self._owner.unwritten_progress(completion),
                     lease=self._lease,
                 )

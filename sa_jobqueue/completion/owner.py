@@ -35,14 +35,15 @@ class Fate(StrEnum):
 class Completion:
     """One completion of one job. Written where the handler runs, read by the owner when the handler has ended.
 
-    `error` is what ended a completion that has not landed. `xid` is the transaction that the fence ran in, as soon as it
-    has answered.
+    `result` is JSON text to be stored with it. `error` is what ended a completion that has not landed. `xid` is the
+    transaction that the fence ran in, as soon as it has answered.
     """
 
-    __slots__ = ("error", "fate", "key", "xid")
+    __slots__ = ("error", "fate", "key", "result", "xid")
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: Key, result: str | None = None) -> None:
         self.key: Key = key
+        self.result: str | None = result
         self.fate: Fate = Fate.OPEN
         self.error: BaseException | None = None
         self.xid: int | None = None

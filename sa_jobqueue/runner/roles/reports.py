@@ -46,5 +46,9 @@ def report_completed(finished: settle.Finished, subscribers: Subscribers) -> Non
             duration=None if finished.seconds is None else timedelta(seconds=finished.seconds),
         )
     )
-    if settlement.verb is not Verb.COMPLETE and not finished.again:
+    if finished.again:  # what the handler ended in is most often the missing answer itself
+        return
+    completion = finished.execution.completion
+    stored = None if completion is None else completion.result
+    if settlement.verb is not Verb.COMPLETE or settlement.result not in (None, stored):
         report_dropped(finished, "completed", subscribers)
