@@ -38,7 +38,8 @@ class Execution:
     `interruption` is the first cause for which the handler was asked to end, None while nobody asked. `timeout` is how
     long the handler may run, for whoever watches it and for the text of its error. `renewed_at`, in monotonic seconds, is
     when the claim or renewal was sent that its lease was last counted from. `completion` is the one that the handler has
-    begun in a transaction of its own, `fenced` says that its fence may have been sent.
+    begun in a transaction of its own, `fenced` says that its fence may have been sent. `let_go` says that an outcome other
+    than the completion has been written: the job has left this runner undone.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Execution:
         "interruption",
         "job",
         "key",
+        "let_go",
         "renewed_at",
         "timeout",
     )
@@ -71,6 +73,7 @@ class Execution:
         self.renewed_at: float = claimed_at
         self.completion: Completion | None = None
         self.fenced: bool = False
+        self.let_go: bool = False
         self._cancel: Callable[[], object] | None = None
 
     @property
