@@ -160,8 +160,8 @@ class JobContext:
 
         The lease is renewed on the way in, and on while the block lasts, except where the transaction is REPEATABLE READ
         or SERIALIZABLE: there the block must take less than a lease. A commit within the block is fenced like its last
-        one; after one that has landed changes are refused. Raises LeaseLostError, on the way in or at a commit, when this
-        run doesn't own the job any more: nothing is written then, also not by who goes on. RuntimeError for a second
+        one; after one that has landed changes are refused, and so is an end right after a rollback. Raises LeaseLostError, on the way in or at a commit, when this
+        run doesn't own the job any more: nothing is written then, also not by who goes on. RuntimeError for what is refused and for a second
         completion, TypeError or ValueError for a result that can't be stored, ConfigurationError for a session that is
         bound to another database.
         """

@@ -144,6 +144,7 @@ class Block:
 def _finish(session: Session, guard: Guard) -> None:
     if guard.has_landed(session):
         return
+    guard.refuse_nothing(session)
     try:
         session.commit()
     except BaseException as error:

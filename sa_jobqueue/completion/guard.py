@@ -96,6 +96,7 @@ class Guard:
         self._failure: Exception | None = None
         self._renewals_held = False
         self._at_work = False
+        self._committed = self._taken_back = False
 
     @property
     def landed(self) -> bool:
@@ -109,6 +110,7 @@ class Guard:
         if any(known is connection for known in self._connections):
             return
         self._connections.append(connection)
+        self._taken_back = False
         if in_autocommit(connection):
             raise self._fail(
                 RuntimeError(
@@ -138,13 +140,16 @@ class Guard:
         """All that the session has sent was answered."""
         if session.in_nested_transaction():
             self._released = session.get_nested_transaction()
-        elif (fence := self._fence) is not None and fence.ending and not fence.open:
+            return
+        self._committed = True
+        if (fence := self._fence) is not None and fence.ending and not fence.open:
             self._land()
 
     def transaction_ended(self, transaction: SessionTransaction) -> None:
         """By commit, rollback or close."""
         if transaction.parent is None:
             self._leave_transaction()
+            self._taken_back, self._committed = not self._committed, False
         if transaction is self.home:
             if transaction.parent is not None and transaction is self._released:
                 self.home = transaction.parent
@@ -195,9 +200,17 @@ class Guard:
             self.refuse_more(session)
         return self.landed
 
+    def refuse_nothing(self, session: Session) -> None:
+        """Before the block's own commit: after a rollback, by whatever it came, a job is not done by having no effects."""
+        if self._taken_back and not _has_changes(session):
+            raise RuntimeError(
+                f"{self._job}: what the block has written was rolled back, and nothing has been done since that would complete "
+                "it: let the error out, or do it again"
+            )
+
     def refuse_more(self, session: Session) -> None:
         """After the landing reads are nobody's business; changes would be outside of what is guaranteed."""
-        changed = bool(session.new or session.deleted) or any(map(session.is_modified, session.dirty))
+        changed = _has_changes(session)
         for connection in self._connections:
             if not changed and not connection.closed and connection.in_transaction():
                 with self._work():
@@ -222,7 +235,9 @@ class Guard:
             return
         if self._renewals_held:
             self._owner.resume_renewals(completion)
-        completion.error = self._failure or error or self._rolled_back()
+        completion.error = (
+            self._failure or error or (self._unproved() if self._in_doubt else self._rolled_back())
+        )
         if self._in_doubt:
             completion.fate = Fate.DOUBTFUL
         else:
@@ -294,7 +309,11 @@ class Guard:
         fence = self._fence
         if fence is not None and not self.landed and (fence.ending or fence.open):
             self._in_doubt = True
-        self._fence = self._jobs = None
+        if fence is not None and fence.open:
+            fence.touched = True  # the outer transaction has it still, unless it went back to a savepoint
+        else:
+            self._fence = None
+        self._jobs = None
         self._connections.clear()
 
     def _land(self) -> None:
@@ -335,5 +354,15 @@ class Guard:
             "they are rolled back. Commit once, at the end"
         )
 
+    def _unproved(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self._job}: the transaction that was to complete it is somebody else's to end, or its COMMIT had no answer"
+        )
+
     def _rolled_back(self) -> RuntimeError:
         return RuntimeError(f"{self._job}: the transaction that was to complete it was rolled back")
+
+
+def _has_changes(session: Session) -> bool:
+    """There is something to flush."""
+    return bool(session.new or session.deleted) or any(map(session.is_modified, session.dirty))

@@ -105,6 +105,38 @@ def test_rollback_and_retry_within_the_block(engine: Engine, handlers: Engine, r
     assert run.holder.told == ["begin", "fencing", "decided: landed"]
 
 
+GIVING_UP: dict[str, Callable[[Session], None]] = {
+    "rollback": lambda session: session.rollback(),
+    "close": lambda session: session.close(),
+    "invalidate": lambda session: session.invalidate(),
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("giving_up", GIVING_UP)
+def test_what_was_rolled_back_has_completed_nothing(
+    engine: Engine, handlers: Engine, run: Run, giving_up: str, again: bool
+) -> None:
+    """The end of the block doesn't make the job done without its effects, unless it has done something since."""
+
+    def body(session: Session) -> None:
+        session.add(Document(title="first try"))
+        session.flush()
+        GIVING_UP[giving_up](session)
+        if again:
+            session.add(Document(title="second try"))
+
+    error = attempt(run, sessionmaker(handlers), body)
+    if again:
+        assert (error, titles(engine)) == (None, ["second try"])
+        assert read_job(engine, run.job.id).status == "done"
+    else:
+        assert isinstance(error, RuntimeError)
+        assert "was rolled back, and nothing has been done since" in str(error)
+        assert (run.completion.fate, run.completion.error) == (Fate.UNDONE, error)
+        assert (titles(engine), read_job(engine, run.job.id).status) == ([], "running")
+
+
 @pytest.fixture
 def deferred(engine: Engine) -> None:
     """A constraint that speaks at the COMMIT, behind the fence."""
