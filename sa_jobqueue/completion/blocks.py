@@ -145,11 +145,7 @@ def _finish(session: Session, guard: Guard) -> None:
     if guard.has_landed(session):
         return
     guard.refuse_nothing(session)
-    try:
-        session.commit()
-    except BaseException as error:
-        guard.commit_failed(error)
-        raise
+    session.commit()
 
 
 def _leave(session: Session, guard: Guard, error: BaseException | None) -> None:

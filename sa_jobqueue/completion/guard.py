@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy import Connection
+    from sqlalchemy.exc import StatementError
     from sqlalchemy.orm import Session, SessionTransaction
 
     from sa_jobqueue.completion.owner import Completion, LeaseOwner
@@ -184,6 +185,13 @@ class Guard:
         if self._fence is not None and not self._at_work and self._fence.connection is connection:
             self._fence.touched = True
 
+    def failing(self, connection: Connection, error: StatementError | None) -> None:
+        """A statement or a COMMIT has raised this. What the server itself refuses to commit it has rolled back."""
+        fence = self._fence
+        if fence is None or fence.connection is not connection or not fence.ending or fence.prepared:
+            return
+        fence.ending = not (isinstance(error, DBAPIError) and error.statement is None and refused(error))
+
     # What the block tells.
 
     def find_jobs(self, session: Session) -> Connection:
@@ -217,12 +225,6 @@ class Guard:
                     changed = has_written(connection)
         if changed:
             raise self._more()
-
-    def commit_failed(self, error: BaseException) -> None:
-        """The session's commit has raised this. What the server itself refuses to commit it has rolled back."""
-        fence = self._fence
-        if fence is not None and fence.ending and not fence.prepared and isinstance(error, DBAPIError):
-            fence.ending = not (error.statement is None and refused(error))
 
     def conclude(self, error: BaseException | None = None) -> None:
         """The end, told to the owner: nothing is guarded any more. `error` is what ended it."""

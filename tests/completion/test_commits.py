@@ -173,10 +173,10 @@ def test_retry_after_a_commit_that_was_refused(engine: Engine, handlers: Engine,
 
 
 @pytest.mark.usefixtures("deferred")
-def test_a_refused_commit_that_the_handler_swallows_is_in_doubt(
+def test_a_refused_commit_that_the_handler_swallows_is_undone(
     engine: Engine, handlers: Engine, run: Run
 ) -> None:
-    """Only the block's own commit shows its error; what the handler hid the owner finds out."""
+    """Whoever has sent it and whatever he made of the error: the connection has seen the answer."""
 
     def body(session: Session) -> None:
         session.add_all([Document(title="same"), Document(title="same")])
@@ -185,24 +185,39 @@ def test_a_refused_commit_that_the_handler_swallows_is_in_doubt(
         raise LookupError
 
     assert isinstance(attempt(run, sessionmaker(handlers), body), LookupError)
-    assert run.completion.fate is Fate.DOUBTFUL
+    assert run.completion.fate is Fate.UNDONE
     assert titles(engine) == []
 
 
 @pytest.mark.usefixtures("deferred")
-def test_a_lost_fence_after_a_commit_without_a_proof_is_in_doubt(
+def test_a_refused_commit_of_a_session_of_the_handlers_is_undone(
     engine: Engine, handlers: Engine, run: Run
 ) -> None:
-    """The earlier COMMIT went past the session, and nobody has seen its answer: what took the row may be that."""
+    """So that the same run may complete its job by another transaction."""
+    with Session(handlers) as session:
+        run.context.complete_in(session)
+        session.add_all([Document(title="same"), Document(title="same")])
+        with pytest.raises(IntegrityError, match="one_title"):
+            session.commit()
+    assert (run.completion.fate, titles(engine)) == (Fate.UNDONE, [])
+
+
+def test_a_lost_fence_after_a_commit_without_a_proof_is_in_doubt(
+    engine: Engine, handlers: Engine, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has seen the answer of the earlier COMMIT: what took the row may be that."""
+
+    def unanswered(_: Any) -> None:
+        raise TimeoutError
 
     def body(session: Session) -> None:
-        session.add_all([Document(title="same"), Document(title="same")])
-        connection = session.connection()
-        transaction = connection.get_transaction()
-        assert transaction is not None
-        with pytest.raises(IntegrityError):
-            transaction.commit()
-        connection.rollback()
+        session.add(Document(title="unproved"))
+        with monkeypatch.context() as patched:
+            patched.setattr(handlers.dialect, "do_commit", unanswered)
+            with pytest.raises(TimeoutError):
+                session.commit()
+        session.rollback()
+        session.add(Document(title="again"))
         take_over(engine, run.job.id)
 
     error = attempt(run, sessionmaker(handlers), body)
