@@ -160,10 +160,12 @@ class JobContext:
 
         On the way in at least two thirds of the lease are left, or it is renewed. It is renewed while the block lasts as
         well, except where the transaction is REPEATABLE READ or SERIALIZABLE: there the block must take less than these
-        two thirds. A commit within the block is fenced like its last one; after one that has landed changes are refused.
+        two thirds. A commit within the block is fenced like its last one; after one that has landed changes are refused,
+        and so is an end right after a rollback.
+
         Raises LeaseLostError, on the way in or at a commit, when this run doesn't own the job any more: nothing is written
-        then, also not by who goes on. RuntimeError for a second completion, TypeError or ValueError for a result that can't
-        be stored, ConfigurationError for a session that is bound to another database.
+        then, also not by who goes on. RuntimeError for what is refused and for a second completion, TypeError or
+        ValueError for a result that can't be stored, ConfigurationError for a session that is bound to another database.
         """
         return self._behind("complete").block(sessions, result)
 

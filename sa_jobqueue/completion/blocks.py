@@ -50,7 +50,7 @@ class Terms:
                 f"{self.job}: this session is completing job {other.completion.key[0]} already: use another"
             )
         require_bind(session)
-        completion = Completion(self.key)
+        completion = Completion(self.key, self.result)
         try:
             may_block(self.owner.begin, completion)
         except BaseException as error:
@@ -64,7 +64,6 @@ class Terms:
             self.owner,
             session,
             job=self.job,
-            result=self.result,
             lease=self.lease,
             may_block=may_block,
         )
@@ -146,11 +145,8 @@ class Block:
 def _finish(session: Session, guard: Guard) -> None:
     if guard.has_landed(session):
         return
-    try:
-        session.commit()
-    except BaseException as error:
-        guard.commit_failed(error)
-        raise
+    guard.refuse_nothing(session)
+    session.commit()
 
 
 def _leave(session: Session, guard: Guard, error: BaseException | None) -> None:

@@ -18,7 +18,7 @@ from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.errors import ConfigurationError, LeaseLostError
 from sa_jobqueue.records import Landing
 from sa_jobqueue.store.callers_connection import in_autocommit
-from sa_jobqueue.store.fencing import changed_meanwhile, has_written, is_in_force, send_fence
+from sa_jobqueue.store.fencing import has_written, is_in_force, send_fence
 from sa_jobqueue.store.sessions import fence_connection
 from sa_jobqueue.store.trouble import refused
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy import Connection
+    from sqlalchemy.exc import StatementError
     from sqlalchemy.orm import Session, SessionTransaction
 
     from sa_jobqueue.completion.owner import Completion, LeaseOwner
@@ -63,7 +64,7 @@ class _Fence:
 
 
 class Guard:
-    """The fence of one completion around the commits of one session. `result` is JSON text.
+    """The fence of one completion around the commits of one session.
 
     `may_block` calls what may wait for others. With a `home` the guard ends with that transaction of the session,
     otherwise when `conclude` is called.
@@ -76,7 +77,6 @@ class Guard:
         session: Session,
         *,
         job: str,
-        result: str | None,
         lease: timedelta,
         may_block: Callable[..., None],
     ) -> None:
@@ -87,7 +87,6 @@ class Guard:
         # Weak, as what the connections know of this: a session that nobody ends gives its connection back all the same.
         self._session = weakref.ref(session)
         self._job = job
-        self._result = result
         self._lease = lease
         self._may_block = may_block
         self._released: SessionTransaction | None = None
@@ -98,6 +97,7 @@ class Guard:
         self._failure: Exception | None = None
         self._renewals_held = False
         self._at_work = False
+        self._committed = self._taken_back = False
 
     @property
     def landed(self) -> bool:
@@ -111,6 +111,7 @@ class Guard:
         if any(known is connection for known in self._connections):
             return
         self._connections.append(connection)
+        self._taken_back = False
         if in_autocommit(connection):
             raise self._fail(
                 RuntimeError(
@@ -140,13 +141,16 @@ class Guard:
         """All that the session has sent was answered."""
         if session.in_nested_transaction():
             self._released = session.get_nested_transaction()
-        elif (fence := self._fence) is not None and fence.ending and not fence.open:
+            return
+        self._committed = True
+        if (fence := self._fence) is not None and fence.ending and not fence.open:
             self._land()
 
     def transaction_ended(self, transaction: SessionTransaction) -> None:
         """By commit, rollback or close."""
         if transaction.parent is None:
             self._leave_transaction()
+            self._taken_back, self._committed = not self._committed, False
         if transaction is self.home:
             if transaction.parent is not None and transaction is self._released:
                 self.home = transaction.parent
@@ -181,6 +185,13 @@ class Guard:
         if self._fence is not None and not self._at_work and self._fence.connection is connection:
             self._fence.touched = True
 
+    def failing(self, connection: Connection, error: StatementError | None) -> None:
+        """A statement or a COMMIT has raised this. What the server itself refuses to commit it has rolled back."""
+        fence = self._fence
+        if fence is None or fence.connection is not connection or not fence.ending or fence.prepared:
+            return
+        fence.ending = not (isinstance(error, DBAPIError) and error.statement is None and refused(error))
+
     # What the block tells.
 
     def find_jobs(self, session: Session) -> Connection:
@@ -197,21 +208,23 @@ class Guard:
             self.refuse_more(session)
         return self.landed
 
+    def refuse_nothing(self, session: Session) -> None:
+        """Before the block's own commit: after a rollback, by whatever it came, a job is not done by having no effects."""
+        if self._taken_back and not _has_changes(session):
+            raise RuntimeError(
+                f"{self._job}: what the block has written was rolled back, and nothing has been done since that would complete "
+                "it: let the error out, or do it again"
+            )
+
     def refuse_more(self, session: Session) -> None:
         """After the landing reads are nobody's business; changes would be outside of what is guaranteed."""
-        changed = bool(session.new or session.deleted) or any(map(session.is_modified, session.dirty))
+        changed = _has_changes(session)
         for connection in self._connections:
             if not changed and not connection.closed and connection.in_transaction():
                 with self._work():
                     changed = has_written(connection)
         if changed:
             raise self._more()
-
-    def commit_failed(self, error: BaseException) -> None:
-        """The session's commit has raised this. What the server itself refuses to commit it has rolled back."""
-        fence = self._fence
-        if fence is not None and fence.ending and not fence.prepared and isinstance(error, DBAPIError):
-            fence.ending = not (error.statement is None and refused(error))
 
     def conclude(self, error: BaseException | None = None) -> None:
         """The end, told to the owner: nothing is guarded any more. `error` is what ended it."""
@@ -224,7 +237,9 @@ class Guard:
             return
         if self._renewals_held:
             self._owner.resume_renewals(completion)
-        completion.error = self._failure or error or self._rolled_back()
+        completion.error = (
+            self._failure or error or (self._unproved() if self._in_doubt else self._rolled_back())
+        )
         if self._in_doubt:
             completion.fate = Fate.DOUBTFUL
         else:
@@ -259,13 +274,15 @@ class Guard:
         completion.fate = Fate.DOUBTFUL
         try:
             with self._work():
-                fenced = send_fence(connection, completion.key, result=self._result, lease=self._lease)
+                fenced = send_fence(
+                    connection,
+                    completion.key,
+                    result=completion.result,
+                    progress=self._owner.unwritten_progress(completion),
+                    lease=self._lease,
+                )
         except ConfigurationError as error:
             raise self._fail(error) from error.__cause__
-        except DBAPIError as error:
-            if changed_meanwhile(error):
-                raise self._fail(self._lost("it has changed since this transaction's snapshot")) from error
-            raise  # the server lets nothing of this transaction through any more
         if fenced.landing is not Landing.LANDED:
             raise self._fail(self._lost(_FOUND[fenced.landing]))
         completion.xid = fenced.xid
@@ -294,7 +311,11 @@ class Guard:
         fence = self._fence
         if fence is not None and not self.landed and (fence.ending or fence.open):
             self._in_doubt = True
-        self._fence = self._jobs = None
+        if fence is not None and fence.open:
+            fence.touched = True  # the outer transaction has it still, unless it went back to a savepoint
+        else:
+            self._fence = None
+        self._jobs = None
         self._connections.clear()
 
     def _land(self) -> None:
@@ -335,5 +356,15 @@ class Guard:
             "they are rolled back. Commit once, at the end"
         )
 
+    def _unproved(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self._job}: the transaction that was to complete it is somebody else's to end, or its COMMIT had no answer"
+        )
+
     def _rolled_back(self) -> RuntimeError:
         return RuntimeError(f"{self._job}: the transaction that was to complete it was rolled back")
+
+
+def _has_changes(session: Session) -> bool:
+    """There is something to flush."""
+    return bool(session.new or session.deleted) or any(map(session.is_modified, session.dirty))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Dialect, Engine, ExceptionContext, event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from sa_jobqueue.completion.guard import Guard
@@ -21,6 +21,8 @@ _AWAITED = "sa_jobqueue.completion.awaited"
 #: Weak on both sides: neither keeps the other, nor what it belongs to.
 _GUARDS: weakref.WeakKeyDictionary[Connection, weakref.ref[Guard]] = weakref.WeakKeyDictionary()
 _WATCHED: weakref.WeakSet[Engine] = weakref.WeakSet()
+#: Errors are told by dialects, there is no nearer place; once each for good, which costs nobody who has no error.
+_ANSWERING: weakref.WeakSet[Dialect] = weakref.WeakSet()
 
 
 def guard_of(session: Session) -> Guard | None:
@@ -52,6 +54,9 @@ def _listen(target: Connection | Engine) -> None:
     event.listen(target, "commit_twophase", _committing_twophase)
     event.listen(target, "prepare_twophase", _preparing)
     event.listen(target, "before_cursor_execute", _executing)
+    if target.dialect not in _ANSWERING:
+        event.listen(target if isinstance(target, Engine) else target.engine, "handle_error", _failing)
+        _ANSWERING.add(target.dialect)
 
 
 def unwatch(session: Session) -> None:
@@ -122,6 +127,11 @@ def _executing(
 ) -> None:
     if (guard := _guard_on(connection)) is not None:
         guard.executing(connection)
+
+
+def _failing(context: ExceptionContext) -> None:
+    if context.connection is not None and (guard := _guard_on(context.connection)) is not None:
+        guard.failing(context.connection, context.sqlalchemy_exception)
 
 
 def _guard_on(connection: Connection) -> Guard | None:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from sa_jobqueue.records import LeaseKey
+    from sa_jobqueue.records import LeaseKey, Progress
 
 
 class Fate(StrEnum):
@@ -31,14 +31,15 @@ class Fate(StrEnum):
 class Completion:
     """One completion of one job. Written where the handler runs, read by the owner when the handler has ended.
 
-    `error` is what ended a completion that has not landed. `xid` is the transaction that the fence ran in, as soon as it
-    has answered.
+    `result` is JSON text to be stored with it. `error` is what ended a completion that has not landed. `xid` is the
+    transaction that the fence ran in, as soon as it has answered.
     """
 
-    __slots__ = ("error", "fate", "key", "xid")
+    __slots__ = ("error", "fate", "key", "result", "xid")
 
-    def __init__(self, key: LeaseKey) -> None:
+    def __init__(self, key: LeaseKey, result: str | None = None) -> None:
         self.key: LeaseKey = key
+        self.result: str | None = result
         self.fate: Fate = Fate.OPEN
         self.error: BaseException | None = None
         self.xid: int | None = None
@@ -64,6 +65,10 @@ class LeaseOwner(Protocol):
 
         Raises LeaseLostError when the owner has decided the job in the handler's place meanwhile: no fence may be sent.
         """
+
+    def unwritten_progress(self, completion: Completion) -> Progress | None:
+        """What the handler has reported last, if nobody has written it: with the fence goes the right to do so."""
+        ...
 
     def decided(self, completion: Completion) -> None:
         """Its fate is known, or will have to be found out; called once, and never raises."""

@@ -91,11 +91,12 @@ class SettleDelayed(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeDropped(JobEvent):
-    """An outcome is thrown away: nothing was written, for the job isn't this runner's any more.
+    """An outcome is thrown away: nothing of it was written, for the job isn't this runner's any more.
 
     "lost": another owner or an operator has it, or it was settled in the handler's place after a timeout; after a lost
     answer this outcome may have landed before them. "gone": the row doesn't exist. "completed": the job is done, by the
-    handler's own transaction; after that it ended so, with this `error`, or still ran when its time was over.
+    handler's own transaction; after that it ended so, with this `error`, or still ran when its time was over; with the
+    verb complete it has returned a result that was to be kept.
     """
 
     verb: Verb

@@ -35,6 +35,11 @@ def job_line(event: ev.AnyJobEvent) -> tuple[int, str]:
             )
         case ev.SettleDelayed():
             return logging.WARNING, f"{named(event)}: the lease was past, it is renewed before {event.verb}"
+        case ev.OutcomeDropped(cause="completed", verb=Verb.COMPLETE):
+            return logging.WARNING, (
+                f"{named(event)}: it is done by the handler's own transaction, the result that the handler returned after "
+                "that is not kept: give it to complete(result=...)"
+            )
         case ev.OutcomeDropped(cause="completed"):
             why = "" if event.error is None else f": {first_line(event.error)}"
             return logging.WARNING, (

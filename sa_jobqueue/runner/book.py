@@ -157,6 +157,11 @@ class Book:
             if execution is not None and (progress := execution.context.latest_progress) is not None
         ]
 
+    def unwritten_progress(self, key: LeaseKey) -> Progress | None:
+        """What the handler has reported last, if nobody has written it yet."""
+        execution = self._held.get(key) if self.reports.waits(key) else None
+        return None if execution is None else execution.context.latest_progress
+
     def stop_renewing(self, key: LeaseKey) -> bool:
         """Leave a job out of renewals until somebody decides its outcome; False when that has happened already."""
         with self._changed:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from sa_jobqueue.completion.owner import Completion
+    from sa_jobqueue.records import Progress
     from sa_jobqueue.runner.book import Book
 
 
@@ -74,6 +75,10 @@ class Completing:
             raise _failed(
                 completion, "was lost, or the job was settled in the handler's place, before the fence"
             )
+
+    def unwritten_progress(self, completion: Completion) -> Progress | None:
+        """The keeper may be about to write the same: its row is locked for it then, or it was first."""
+        return self._book.unwritten_progress(completion.key)
 
     def decided(self, completion: Completion) -> None:
         """A job that is done has no lease any more; any other is renewed and judged as before."""

@@ -58,7 +58,7 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
     last = time.monotonic() + LAST_WRITES
     crew.book.wait_until_empty(last)
     unwritten = set(crew.book.snapshot())
-    handed_back = sum(one.key not in unwritten and not one.completed for one in crew.intake.handed_back)
+    handed_back = sum(one.let_go for one in crew.intake.handed_back)
     crew.book.close()
     crew.settler.post(settle.StopSettling(until=last))
     gone = max(last, time.monotonic() + CLOSING)

@@ -39,7 +39,8 @@ class Intake:
         if first and not execution.completed:
             if finished.cause is Interruption.SHUTDOWN:
                 self.handed_back.append(execution)
-            self._to_settler(finished)
+            # Until the word was taken a block that the handler has left to another thread could still pass its fence.
+            self._to_settler(finished._replace(again=True) if execution.doubtful else finished)
             return
         # Nothing is left to write. When it isn't the first, what was decided in its place is being written, and told, already.
         self._slots.tell_rest()

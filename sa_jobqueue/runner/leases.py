@@ -52,7 +52,7 @@ class ProgressMade:
 
 @dataclass(frozen=True, slots=True)
 class ProgressWritten:
-    """Event: progress was written; with `left` some of it could not be: its row is locked, or not renewed just now."""
+    """Event: progress was written; with `left` some could not be: its row is locked, in a snapshot, or not renewed."""
 
     left: bool
 

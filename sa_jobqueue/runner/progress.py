@@ -55,6 +55,10 @@ class Reports:
             self._fresh = self._fresh.difference(taken)
         return taken
 
+    def waits(self, key: LeaseKey) -> bool:
+        """It is among them, or somebody who has taken it has had no answer yet."""
+        return key in self._fresh or key in self._writing
+
     def written(self, *, but: Iterable[LeaseKey] = ()) -> None:
         """What was taken is written, `but` for these, which are there to be taken again; nobody is told of them."""
         with self._lock:

@@ -40,6 +40,7 @@ def report_answer(finished: Finished, answer: Settled, subscribers: Subscribers)
 
 def report_completed(finished: Finished, subscribers: Subscribers) -> None:
     """Tell that the handler's own transaction has completed the job, and what else the handler said."""
+    settlement = finished.settlement
     if subscribers.hear(JobSettled, Verb.COMPLETE):
         job = finished.execution.job
         subscribers.emit(
@@ -51,7 +52,11 @@ def report_completed(finished: Finished, subscribers: Subscribers) -> None:
                 duration=finished.duration,
             )
         )
-    if finished.settlement.verb is not Verb.COMPLETE and not finished.again:
+    if finished.again:  # what the handler ended in is most often the missing answer itself
+        return
+    completion = finished.execution.completion
+    stored = None if completion is None else completion.result
+    if settlement.verb is not Verb.COMPLETE or settlement.result not in (None, stored):
         report_dropped(finished, "completed", subscribers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.failures import values_hidden
@@ -14,15 +14,15 @@ from sa_jobqueue.statements.fence import fence
 from sa_jobqueue.states import JobStatus, Verb
 from sa_jobqueue.store.callers_connection import CallersConnection
 from sa_jobqueue.store.reconcile import misses
-from sa_jobqueue.store.trouble import snapshot_too_old, sqlstate_of
+from sa_jobqueue.store.reporting import report_all
+from sa_jobqueue.store.trouble import refused, sqlstate_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy import Connection
-    from sqlalchemy.exc import DBAPIError
 
-    from sa_jobqueue.records import LeaseKey
+    from sa_jobqueue.records import LeaseKey, Progress
 
 _UNDEFINED_TABLE = "42P01"
 
@@ -34,13 +34,25 @@ class Fenced(NamedTuple):
     xid: int | None = None
 
 
-def send_fence(connection: Connection, key: LeaseKey, *, result: str | None, lease: timedelta) -> Fenced:
+def send_fence(
+    connection: Connection,
+    key: LeaseKey,
+    *,
+    result: str | None,
+    lease: timedelta,
+    progress: Progress | None = None,
+) -> Fenced:
     """Complete the job in the connection's transaction, waiting for whoever has its row locked. Commits nothing.
 
-    Lost as well: a transaction whose snapshot is older than the last change of the row, under REPEATABLE READ and
-    SERIALIZABLE; it is aborted then. Errors of the driver pass through, without the values of rows. ConfigurationError:
-    there is no such table where the connection leads.
+    `progress` is the handler's last word; what the database says to it costs no completion, and it waits for nobody.
+
+    Errors of the driver pass through, without the values of rows; the server then lets nothing of the transaction
+    through any more. Among them is the serialization failure (SQLSTATE 40001) of REPEATABLE READ and SERIALIZABLE, which
+    says nothing of the lease: the row or what else the transaction has read was changed since its snapshot, and only a
+    new transaction can see by whom. ConfigurationError: there is no such table where the connection leads.
     """
+    if progress is not None:
+        _report(connection, key, progress)
     parameters = {"job_id": key[0], "token": key[1], "result_text": result, "lease": lease}
     try:
         with values_hidden():
@@ -57,9 +69,13 @@ def send_fence(connection: Connection, key: LeaseKey, *, result: str | None, lea
     return Fenced(misses(CallersConnection(connection), [key], verb=Verb.COMPLETE)[key].landing)
 
 
-def changed_meanwhile(error: DBAPIError) -> bool:
-    """The fence met a row that has changed since the transaction's snapshot."""
-    return snapshot_too_old(error)
+def _report(connection: Connection, key: LeaseKey, progress: Progress) -> None:
+    """In a savepoint of its own, so that the transaction goes on whatever the server says."""
+    try:
+        report_all(CallersConnection(connection), [(key, progress)])
+    except DBAPIError as error:
+        if not refused(error):
+            raise
 
 
 def is_in_force(connection: Connection, key: LeaseKey) -> bool:

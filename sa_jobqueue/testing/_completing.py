@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from sa_jobqueue.context import JobContext
-    from sa_jobqueue.records import ClaimedJob
+    from sa_jobqueue.records import ClaimedJob, Progress
 
 _ENDED = (Fate.UNDONE, Fate.LOST)
 
@@ -53,6 +53,10 @@ class Holder:
 
     def fencing(self, completion: Completion) -> None:
         """Nobody else decides."""
+
+    def unwritten_progress(self, completion: Completion) -> Progress | None:  # noqa: ARG002 - there is but one
+        """The drain writes it with the outcome, if there is one to write."""
+        return self.context.latest_progress
 
     def decided(self, completion: Completion) -> None:
         """The drain looks when the handler has ended: before that a rollback may take everything back."""

@@ -105,6 +105,38 @@ def test_rollback_and_retry_within_the_block(engine: Engine, handlers: Engine, r
     assert run.holder.told == ["begin", "fencing", "decided: landed"]
 
 
+GIVING_UP: dict[str, Callable[[Session], None]] = {
+    "rollback": lambda session: session.rollback(),
+    "close": lambda session: session.close(),
+    "invalidate": lambda session: session.invalidate(),
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("giving_up", GIVING_UP)
+def test_what_was_rolled_back_has_completed_nothing(
+    engine: Engine, handlers: Engine, run: Run, giving_up: str, again: bool
+) -> None:
+    """The end of the block doesn't make the job done without its effects, unless it has done something since."""
+
+    def body(session: Session) -> None:
+        session.add(Document(title="first try"))
+        session.flush()
+        GIVING_UP[giving_up](session)
+        if again:
+            session.add(Document(title="second try"))
+
+    error = attempt(run, sessionmaker(handlers), body)
+    if again:
+        assert (error, titles(engine)) == (None, ["second try"])
+        assert read_job(engine, run.job.id).status == "done"
+    else:
+        assert isinstance(error, RuntimeError)
+        assert "was rolled back, and nothing has been done since" in str(error)
+        assert (run.completion.fate, run.completion.error) == (Fate.UNDONE, error)
+        assert (titles(engine), read_job(engine, run.job.id).status) == ([], "running")
+
+
 @pytest.fixture
 def deferred(engine: Engine) -> None:
     """A constraint that speaks at the COMMIT, behind the fence."""
@@ -141,10 +173,10 @@ def test_retry_after_a_commit_that_was_refused(engine: Engine, handlers: Engine,
 
 
 @pytest.mark.usefixtures("deferred")
-def test_a_refused_commit_that_the_handler_swallows_is_in_doubt(
+def test_a_refused_commit_that_the_handler_swallows_is_undone(
     engine: Engine, handlers: Engine, run: Run
 ) -> None:
-    """Only the block's own commit shows its error; what the handler hid the owner finds out."""
+    """Whoever has sent it and whatever he made of the error: the connection has seen the answer."""
 
     def body(session: Session) -> None:
         session.add_all([Document(title="same"), Document(title="same")])
@@ -153,24 +185,39 @@ def test_a_refused_commit_that_the_handler_swallows_is_in_doubt(
         raise LookupError
 
     assert isinstance(attempt(run, sessionmaker(handlers), body), LookupError)
-    assert run.completion.fate is Fate.DOUBTFUL
+    assert run.completion.fate is Fate.UNDONE
     assert titles(engine) == []
 
 
 @pytest.mark.usefixtures("deferred")
-def test_a_lost_fence_after_a_commit_without_a_proof_is_in_doubt(
+def test_a_refused_commit_of_a_session_of_the_handlers_is_undone(
     engine: Engine, handlers: Engine, run: Run
 ) -> None:
-    """The earlier COMMIT went past the session, and nobody has seen its answer: what took the row may be that."""
+    """So that the same run may complete its job by another transaction."""
+    with Session(handlers) as session:
+        run.context.complete_in(session)
+        session.add_all([Document(title="same"), Document(title="same")])
+        with pytest.raises(IntegrityError, match="one_title"):
+            session.commit()
+    assert (run.completion.fate, titles(engine)) == (Fate.UNDONE, [])
+
+
+def test_a_lost_fence_after_a_commit_without_a_proof_is_in_doubt(
+    engine: Engine, handlers: Engine, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has seen the answer of the earlier COMMIT: what took the row may be that."""
+
+    def unanswered(_: Any) -> None:
+        raise TimeoutError
 
     def body(session: Session) -> None:
-        session.add_all([Document(title="same"), Document(title="same")])
-        connection = session.connection()
-        transaction = connection.get_transaction()
-        assert transaction is not None
-        with pytest.raises(IntegrityError):
-            transaction.commit()
-        connection.rollback()
+        session.add(Document(title="unproved"))
+        with monkeypatch.context() as patched:
+            patched.setattr(handlers.dialect, "do_commit", unanswered)
+            with pytest.raises(TimeoutError):
+                session.commit()
+        session.rollback()
+        session.add(Document(title="again"))
         take_over(engine, run.job.id)
 
     error = attempt(run, sessionmaker(handlers), body)

@@ -50,6 +50,35 @@ def test_the_outer_transaction_decides(
     assert (row.status, row.settled_token) == (("done", run.job.token) if landed else ("running", None))
 
 
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    [(mode, end) for mode in MODES for end in ("commit", "rollback")]
+    # The others end the outer savepoint themselves.
+    + [(mode, "savepoint") for mode in ("conditional_savepoint", "create_savepoint")],
+)
+def test_a_commit_by_hand_within_an_outer_transaction(
+    engine: Engine, handlers: Engine, run: Run, mode: Any, end: str
+) -> None:
+    """The fence that stands there already is not sent again, unless somebody has gone back to before it."""
+    with handlers.connect() as outer:
+        transaction = outer.begin()
+        savepoint = outer.begin_nested() if end == "savepoint" else None
+        with run.context.complete(sessionmaker(outer, join_transaction_mode=mode)) as session:
+            session.add(Document(title="first"))
+            session.commit()
+            session.scalars(text("SELECT 1")).all()
+            if savepoint is not None:
+                session.close()
+                savepoint.rollback()
+                session.add(Document(title="second"))
+        assert run.completion.fate is (Fate.LANDED if mode == FULLY else Fate.DOUBTFUL)
+        if transaction.is_active:
+            (transaction.rollback if end == "rollback" else transaction.commit)()
+    landed = end != "rollback" or mode == FULLY
+    assert titles(engine) == ([("first" if savepoint is None else "second")] if landed else [])
+    assert read_job(engine, run.job.id).status == ("done" if landed else "running")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_job_lost_within_an_outer_transaction(
     engine: Engine, handlers: Engine, run: Run, mode: Any

@@ -62,6 +62,7 @@ def test_nothing_piles_up(engine: Engine, handlers: Engine, run: Run, ends: str)
         block.__exit__(None if error is None else LookupError, error, None)
         again(engine, run)
     assert listeners(handlers) == 0
+    assert len(list(handlers.dialect.dispatch.handle_error)) <= 1
     assert len(list(Session().dispatch.before_commit)) == of_sessions
     del block, session
     assert guards() <= before + 1

@@ -184,6 +184,28 @@ def test_what_a_handler_says_after_its_completion_changes_nothing(
     assert effects(engine) == work.runs == {job: 1}
 
 
+@pytest.mark.parametrize(
+    ("given", "returned", "told"), [(None, {"n": 1}, 1), ({"n": 1}, {"n": 2}, 1), ({"n": 1}, {"n": 1}, 0)]
+)
+def test_a_result_that_comes_after_the_completion(
+    engine: Engine, database_url: str, given: Any, returned: Any, told: int
+) -> None:
+    """What the completion was given is kept; that another one isn't is told, and the same is nothing to be told."""
+    (job,) = _jobs(engine)
+    jobs = Registry()
+
+    @jobs.handler("work", keep_result=True)
+    def work(ctx: JobContext) -> Any:
+        with ctx.complete(result=given):
+            pass
+        return returned
+
+    recorder = drain(jobs, database_url, **LONG)
+    dropped = [(it.job_id, it.verb, it.cause) for it in recorder.of(OutcomeDropped)]
+    assert dropped == [(job, Verb.COMPLETE, "completed")] * told
+    assert (row(engine, job).status, row(engine, job).result) == ("done", given)
+
+
 def test_a_handler_that_runs_on_after_its_completion(engine: Engine, proxy: Proxy, where: str) -> None:
     """It keeps its slot and nothing else: no renewal, no request reaches it, and its end frees the slot."""
     (job,) = _jobs(engine)

@@ -111,6 +111,20 @@ def test_a_process_that_ends_during_a_commit(engine: Engine, proxy: Proxy) -> No
     assert [it.handed_back for it in recorder.of(RunnerStopped)] == [0]
 
 
+def test_a_process_that_ends_while_the_answer_to_a_commit_is_missing(
+    engine: Engine, proxy: Proxy, where: str
+) -> None:
+    """What is found to be done is handed back to nobody, though it was about to be."""
+    job = one_job(engine)
+    unanswered = proxy.on(commits, Fate.SWALLOW_ANSWER)
+    work, recorder = Completing(where), Recorder()
+    runner = Runner(work.jobs, proxy.url, settings(grace=GRACE, **LONG), subscribers=[recorder])
+    _run_until(runner, unanswered.wait)
+    assert told(recorder) == [DONE]
+    assert [(it.handed_back, it.left_to_leases) for it in recorder.of(RunnerStopped)] == [(0, 0)]
+    assert (row(engine, job).status, effects(engine)) == ("done", {job: 1})
+
+
 def test_an_end_within_the_block(engine: Engine, database_url: str, where: str) -> None:
     """The host has stopped its runner: the lease is left to itself, and no fence is sent any more."""
     job = one_job(engine)

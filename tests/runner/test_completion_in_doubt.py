@@ -13,6 +13,8 @@ from sqlalchemy.orm import Session
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.events import CompletionInDoubt, JobSettled, LeaseLost, OutcomeDropped, SettleDelayed
 from sa_jobqueue.registry import Registry
+from sa_jobqueue.runner.book import Book
+from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.statements.settle import retry
 from sa_jobqueue.states import JobStatus, Verb
 from tests.support.effects import AT_ONCE, DONE, LONG, WRITE, Completing, commits, effects, one_job, told
@@ -179,3 +181,41 @@ def test_a_stop_while_a_completion_is_in_doubt(engine: Engine, proxy: Proxy, whe
     assert released
     assert told(recorder) == [DONE]
     assert work.runs == effects(engine) == {job: 1}
+
+
+def test_a_block_that_outlives_its_handler(
+    engine: Engine, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread passes the fence in the last moment before the handler's outcome counts: told as what it was."""
+    job = one_job(engine)
+    held = proxy.on(commits, Fate.HOLD)
+    jobs, inside, go_on = Registry(), threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    @jobs.handler("work", retry=AT_ONCE)
+    def work(ctx: JobContext) -> None:
+        def block() -> None:
+            with ctx.complete() as session:
+                session.execute(WRITE, {"job_id": ctx.id})
+                inside.set()
+                go_on.wait(PATIENCE)
+
+        threads.append(threading.Thread(target=block))
+        threads[-1].start()
+        assert inside.wait(PATIENCE)
+
+    def decide(book: Book, execution: Execution) -> bool:
+        go_on.set()
+        held.wait()
+        return real_decide(book, execution)
+
+    real_decide = Book.decide
+    monkeypatch.setattr(Book, "decide", decide)
+    with running(jobs, proxy.url, **LONG) as recorder:
+        recorder.wait_for(SettleDelayed)
+        held.release()
+        recorder.wait_for(JobSettled)
+        threads[0].join(PATIENCE)
+    assert told(recorder) == [DONE]
+    assert not recorder.of(OutcomeDropped)
+    assert effects(engine) == {job: 1}

@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, NullPool, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import sessionmaker
 
 from sa_jobqueue import admin
 from sa_jobqueue.context import JobContext
@@ -81,6 +83,76 @@ def test_the_last_word_before_the_end_is_kept(engine: Engine, database_url: str)
     assert details is not None
     assert details.progress is not None
     assert (details.progress.attempt, details.progress.at is None) == (1, False)
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+def test_the_last_word_before_a_completion_is_kept(engine: Engine, database_url: str, level: str) -> None:
+    """Its token ends with the handler's own commit: what was said before that, within the block too, lands with it."""
+    jobs = Registry()
+    sessions = sessionmaker(engine.execution_options(isolation_level=level))
+
+    @jobs.handler("before")
+    def before(ctx: JobContext) -> None:
+        ctx.progress(0.5)
+        ctx.progress(0.9, "at the end")
+        with ctx.complete(sessions):
+            pass
+
+    @jobs.handler("within")
+    def within(ctx: JobContext) -> None:
+        with ctx.complete(sessions) as session:
+            session.execute(text("SELECT 1"))
+            ctx.progress(0.5)
+            ctx.progress(0.9, "at the end")
+
+    @jobs.handler("joined")
+    async def joined(ctx: JobContext) -> None:
+        async with AsyncSession(engine_async) as session:
+            await ctx.complete_in(session)
+            ctx.progress(0.5)
+            ctx.progress(0.9, "at the end")
+            await session.commit()
+        await engine_async.dispose()
+
+    engine_async = create_async_engine(database_url, isolation_level=level, poolclass=NullPool)
+    with engine.begin() as connection:
+        added = [add(connection, kind) for kind in ("before", "within", "joined")]
+    with running(jobs, database_url, lease=LEASE) as recorder:
+        recorder.wait_for(JobSettled, count=3)
+    for job in added:
+        end = row(engine, job)
+        assert (end.status, _told(end.progress)) == ("done", (0.9, "at the end", 1))
+
+
+def test_the_last_word_of_a_completion_that_fails_is_kept(engine: Engine, database_url: str) -> None:
+    """A snapshot kept its row from being written: it is written as soon as that is gone."""
+    jobs, gate = Registry(), threading.Event()
+    snapshots = sessionmaker(engine.execution_options(isolation_level="REPEATABLE READ"))
+
+    @jobs.handler("work", retry=fixed(timedelta(hours=1)))
+    def work(ctx: JobContext) -> None:
+        with ctx.complete(snapshots) as session:
+            session.execute(text("SELECT 1"))
+            ctx.progress(0.9, "in vain")
+            gate.wait(PATIENCE)
+            raise ValueError("no")
+
+    @jobs.handler("neighbour")
+    def neighbour(ctx: JobContext) -> None:
+        """Its own progress, reported later, is seen: so the keeper has had both in its hands."""
+        ctx.progress(0.4)
+        wait_until(lambda: row(engine, ctx.id).progress is not None)
+        gate.set()
+
+    with engine.begin() as connection:
+        job = add(connection, "work")
+    with running(jobs, database_url, lease=LEASE) as recorder:
+        recorder.wait_for(JobStarted)
+        with engine.begin() as connection:
+            add(connection, "neighbour")
+        recorder.wait_for(JobSettled, count=2)
+    end = row(engine, job)
+    assert (end.status, _told(end.progress)) == ("ready", (0.9, "in vain", 1))
 
 
 def test_a_locked_row_delays_its_own_progress_alone(engine: Engine, database_url: str) -> None:

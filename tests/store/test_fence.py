@@ -13,10 +13,11 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.models import jobs
-from sa_jobqueue.records import Landing
+from sa_jobqueue.records import Landing, Progress
 from sa_jobqueue.statements import fence as statement
-from sa_jobqueue.store.fencing import changed_meanwhile, has_written, is_in_force, send_fence
+from sa_jobqueue.store.fencing import has_written, is_in_force, send_fence
 from sa_jobqueue.store.store import Store
+from sa_jobqueue.store.trouble import snapshot_too_old
 from tests.support.jobs import MINUTE, add_running, change, keyed, read_job
 from tests.support.locks import in_thread, wait_for_a_lock
 from tests.support.waiting import wait_until
@@ -25,9 +26,15 @@ SETTING = text("SELECT current_setting('idle_in_transaction_session_timeout')")
 
 
 def fence(
-    connection: Connection, job_id: int, token: UUID, *, lease: timedelta = MINUTE, result: str | None = None
+    connection: Connection,
+    job_id: int,
+    token: UUID,
+    *,
+    lease: timedelta = MINUTE,
+    result: str | None = None,
+    progress: Progress | None = None,
 ) -> Landing:
-    return send_fence(connection, (job_id, token), result=result, lease=lease).landing
+    return send_fence(connection, (job_id, token), result=result, progress=progress, lease=lease).landing
 
 
 def test_it_is_done_if_and_only_if_the_transaction_commits(engine: Engine, token: UUID) -> None:
@@ -176,9 +183,43 @@ def test_a_change_after_the_snapshot_is_a_serialization_failure(
         change(engine, job_id, cancel_requested_at=func.now())
         with pytest.raises(DBAPIError) as raised:
             fence(connection, job_id, token)
-        assert changed_meanwhile(raised.value)
+        assert snapshot_too_old(raised.value)
         connection.rollback()
         assert fence(connection, job_id, token) is Landing.LANDED
+
+
+def test_the_last_progress_comes_with_it(engine: Engine, token: UUID) -> None:
+    """In the same transaction, or not at all."""
+    job_id = add_running(engine, token)
+    for end in ("rollback", "commit"):
+        with engine.connect() as connection:
+            assert fence(connection, job_id, token, progress=Progress(0.9, "page 12")) is Landing.LANDED
+            getattr(connection, end)()
+        told = read_job(engine, job_id).progress
+        assert (told is None) if end == "rollback" else (told["fraction"], told["text"]) == (0.9, "page 12")
+
+
+@pytest.mark.parametrize("refusal", ["a trigger", "a missing column", "a lock"])
+def test_progress_that_can_not_be_written_costs_no_completion(
+    engine: Engine, token: UUID, refusal: str
+) -> None:
+    """Nor the handler's transaction: the fence goes its way."""
+    job_id = add_running(engine, token)
+    with engine.begin() as connection:
+        if refusal == "a trigger":
+            connection.exec_driver_sql("ALTER TABLE jobqueue_jobs ADD CHECK (progress IS NULL)")
+        elif refusal == "a missing column":
+            connection.exec_driver_sql("ALTER TABLE jobqueue_jobs RENAME progress TO elsewhere")
+    with engine.connect() as connection, engine.connect() as other:
+        if refusal == "a lock":
+            other.execute(select(jobs.c.id).where(jobs.c.id == job_id).with_for_update())
+        thread, answers = in_thread(lambda: fence(connection, job_id, token, progress=Progress(0.9, None)))
+        if refusal == "a lock":
+            wait_for_a_lock(engine)
+            other.rollback()
+        thread.join()
+        assert answers == [Landing.LANDED]
+        connection.commit()
 
 
 def test_errors_hold_no_values(engine: Engine, token: UUID) -> None:

@@ -16,7 +16,7 @@ from sa_jobqueue.completion.owner import Completion
 from sa_jobqueue.context import JobContext, context_of
 from sa_jobqueue.errors import LeaseLostError
 from sa_jobqueue.models import jobs
-from sa_jobqueue.records import ClaimedJob, Landing
+from sa_jobqueue.records import ClaimedJob, Landing, Progress
 from sa_jobqueue.store.store import Store
 from tests.entry.application import Document
 from tests.support.jobs import MINUTE, read_job
@@ -31,6 +31,7 @@ class Holder:
     told: list[str] = field(default_factory=list)
     completion: Completion | None = None
     refusing: bool = False
+    progress: Progress | None = None
 
     def begin(self, completion: Completion) -> None:
         self.told.append("begin")
@@ -50,6 +51,9 @@ class Holder:
         self.told.append("fencing")
         if self.refusing:
             raise LeaseLostError(f"job {completion.key[0]}: decided in the handler's place")
+
+    def unwritten_progress(self, completion: Completion) -> Progress | None:
+        return self.progress
 
     def decided(self, completion: Completion) -> None:
         self.told.append(f"decided: {completion.fate}")

@@ -117,6 +117,29 @@ def test_sessions_of_the_application_complete_as_well(place: Place, form: str) -
     place.run(scenario)
 
 
+def test_a_commit_by_hand(place: Place) -> None:
+    """The handler's, within its block; here it is the release of a savepoint, and the fence is sent once all the same."""
+    jobs = Registry()
+
+    @jobs.handler("title")
+    def title(ctx: JobContext) -> None:
+        ctx.progress(1, "said before the end")
+        with ctx.complete() as session:
+            document = session.scalars(select(Document)).one()
+            document.title = "NEWS"
+            session.commit()
+            assert document.title == "NEWS"
+
+    async def scenario(place: Place) -> None:
+        await add(place, "title")
+        assert await told(drain(place.session, jobs)) == Drained(done=1)
+        assert await titles(place) == ["NEWS"]
+        (progress,) = await column(place, "progress")
+        assert progress["text"] == "said before the end"
+
+    place.run(scenario)
+
+
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
 def test_a_block_that_fails_takes_its_writes_back(place: Place, is_async: bool) -> None:
     """Its rows are gone, those of the test are there, and the job is settled as after any failure."""

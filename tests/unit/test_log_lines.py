@@ -190,6 +190,14 @@ LINES: list[tuple[ev.Event, str, str]] = [
         ),
     ),
     (
+        ev.OutcomeDropped(**JOB, verb=Verb.COMPLETE, cause="completed"),
+        "WARNING",
+        (
+            "job 17 document.embed: it is done by the handler's own transaction, the result that the handler returned after "
+            "that is not kept: give it to complete(result=...)"
+        ),
+    ),
+    (
         ev.CompletionInDoubt(**JOB, error=ERROR),
         "WARNING",
         (

@@ -37,7 +37,8 @@ class Execution:
     `interruption` is the first cause for which the handler was asked to end, None while nobody asked. `timeout` is how
     long the handler may run, for whoever watches it and for the text of its error. `renewed_at`, in monotonic seconds, is
     when the claim or renewal was sent that its lease was last counted from. `completion` is the one that the handler has
-    begun in a transaction of its own.
+    begun in a transaction of its own. `let_go` says that an outcome other than the completion has been written: the job has
+    left this runner undone.
 
     How far the job has come, written by the book alone and behind its lock: `decided` (somebody has the one word about the
     outcome), `settling` (it is being written), `overdue` (not renewed, for its handler is past its timeout), `paused` (not
@@ -55,6 +56,7 @@ class Execution:
         "interruption",
         "job",
         "key",
+        "let_go",
         "overdue",
         "paused",
         "renewed_at",
@@ -78,6 +80,7 @@ class Execution:
         self.timeout: timedelta | None = None
         self.renewed_at: float = claimed_at
         self.completion: Completion | None = None
+        self.let_go: bool = False
         self.decided = self.settling = self.overdue = self.paused = self.fenced = False
         self._cancel: Callable[[], object] | None = None
 

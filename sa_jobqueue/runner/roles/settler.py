@@ -84,8 +84,12 @@ class Settler:
                     raise
 
     def _conclude(self, batch: Sequence[settle.Finished], answers: Sequence[Settled]) -> None:
+        returned = [finished for finished in batch if finished.settlement.verb is not Verb.COMPLETE]
+        if returned:
+            for finished, answer in zip(batch, answers, strict=True):
+                finished.execution.let_go = answer.landing is Landing.LANDED and not answer.completed
         self._book.drop(finished.execution.key for finished in batch)
-        if returned := [finished for finished in batch if finished.settlement.verb is not Verb.COMPLETE]:
+        if returned:
             self._tell_what_returned(returned)
         if not self._subscribers:
             return
