@@ -21,6 +21,8 @@ from tests.support.waiting import PATIENCE, wait_until
 
 LONG = {"lease": timedelta(minutes=5), "rescue_interval": timedelta(hours=1)}
 TIMEOUT, GRACE = timedelta(milliseconds=200), timedelta(milliseconds=300)
+#: For completions that come before it, also on a busy machine.
+LATE = timedelta(seconds=1.5)
 DONE = (Verb.COMPLETE, JobStatus.DONE)
 
 
@@ -65,7 +67,7 @@ def test_a_timeout_after_the_completion(engine: Engine, database_url: str, where
     """An async handler is cancelled, a thread goes on; neither is settled in its place, and the job stays done."""
     job = _job(engine)
     gate = threading.Event()
-    work = Completing(where, after=lambda _: gate.wait(PATIENCE), settings={"timeout": TIMEOUT})
+    work = Completing(where, after=lambda _: gate.wait(PATIENCE), settings={"timeout": LATE})
     with running(work.jobs, database_url, lease=timedelta(milliseconds=900)) as recorder:
         (told,) = recorder.wait_for(HandlerTimedOut)
         assert told.completed
