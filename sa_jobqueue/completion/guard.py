@@ -232,6 +232,7 @@ class Guard:
             return
         self.over = True
         self._leave_transaction()
+        self._fence = None
         completion = self.completion
         if self.landed:
             return
