@@ -22,6 +22,9 @@ MOMENT = 0.1
 SPREAD, LONGEST_SPREAD = 0.001, 0.25
 #: When the next job is due is asked after a notification, but no more than so many times per poll interval.
 QUESTIONS = 5
+#: Looks that notifications bring about and that find nothing follow one another ever more slowly, by so many seconds
+#: at first and at most: they were for another queue, or somebody else was quicker.
+FIRST_GAP, LONGEST_GAP = 0.001, 0.02
 #: Looks at what becomes due are at least so many seconds apart.
 SOONEST = 0.01
 #: A flag that the database refuses is tried again after so many seconds.
@@ -35,6 +38,8 @@ class Idling:
     `pause` is the time to the next look after one that came back short. So many `others` wait as well. `due_at` is when
     the next job becomes due as far as is known, `ask_at` when to ask for that again, with the flag, and `asked_at` when
     that was last. `doubtful`: what became of the flag isn't known. Nothing is said about it before `not_before`.
+    `hinted`: a notification brings about the next look. Such a look comes at least `gap` after the last one, which was
+    at `looked_at`.
     """
 
     ears: bool = False
@@ -47,6 +52,9 @@ class Idling:
     unwanted_since: float | None = None
     doubtful: bool = False
     not_before: float = 0.0
+    hinted: bool = False
+    gap: float = 0.0
+    looked_at: float = float("-inf")
 
     def hears(self, ears: bool) -> Idling:
         """With the ears goes what was known of the flag: a server that crashed has lost it."""
@@ -99,7 +107,17 @@ class Idling:
 
     def woken(self, *, poll: float) -> Idling:
         """Something was committed; it may be due later."""
-        return self if self.ask_at is not None else replace(self, ask_at=self.asked_at + poll / QUESTIONS)
+        ask_at = self.asked_at + poll / QUESTIONS if self.ask_at is None else self.ask_at
+        return replace(self, ask_at=ask_at, hinted=True)
+
+    def looks_at(self, now: float, *, jitter: float, poll: float) -> float:
+        """When to look for what was committed now."""
+        return max(now + self.spread(jitter, poll), self.looked_at + self.gap)
+
+    def answered(self, now: float, *, found: bool) -> Idling:
+        """A look has found something, or nothing at all."""
+        gap = min(max(self.gap * 2, FIRST_GAP), LONGEST_GAP) if self.hinted else self.gap
+        return replace(self, hinted=False, gap=0.0 if found else gap, looked_at=now)
 
     def looked(self, now: float, *, poll: float) -> Idling:
         """A look came back short: the next one comes later than it did, unless a time is known."""

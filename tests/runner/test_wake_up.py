@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -11,10 +12,11 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 
 from sa_jobqueue.context import JobContext
-from sa_jobqueue.events import JobSettled, JobStarted, WakeUpFailed
+from sa_jobqueue.events import JobSettled, JobStarted, LoopFailed, WakeUpFailed
 from sa_jobqueue.outcomes import Retry
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner
+from sa_jobqueue.runner.idling import LONGEST_GAP
 from sa_jobqueue.statements.claim import claim
 from tests.support.proxy import Proxy, sends
 from tests.support.runners import Recorder, add, running, settings
@@ -186,6 +188,46 @@ def test_without_listening_it_polls(engine: Engine, jobs: Registry) -> None:
         recorder.wait_for(JobSettled)
         assert _threads() == 0
         assert _waiting(engine) == 0
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'not now' USING ERRCODE = '{code}';
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON jobqueue_idle FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+
+
+@pytest.mark.parametrize("code", ["25006", "53100", "26000", "40001"])
+def test_a_refusal_that_is_nobodys_fault_passes(engine: Engine, jobs: Registry, code: str) -> None:
+    """Read-only for a moment, or a full disk: that is no missing right, and commits wake as soon as it is over."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(REFUSE.format(code=code))
+    with running(jobs, engine.url, poll_interval=HOUR) as recorder:
+        recorder.wait_for(LoopFailed)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TRIGGER refuse ON jobqueue_idle")
+        _wait_until_idle(engine)
+        _insert(engine)
+        recorder.wait_for(JobSettled)
+    assert recorder.of(WakeUpFailed) == []
+    assert [event.loop for event in recorder.of(LoopFailed)] == ["dispatch"]
+
+
+def test_a_flood_for_another_queue_is_no_flood_of_looks(engine: Engine, jobs: Registry, proxy: Proxy) -> None:
+    """Every commit notifies everybody; who finds nothing does not look a thousand times for it."""
+    with running(jobs, proxy.url, poll_interval=HOUR) as recorder:
+        _wait_until_idle(engine)
+        claims = proxy.count(CLAIM)
+        began = time.monotonic()
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for _ in range(1000):
+                connection.exec_driver_sql("INSERT INTO jobqueue_jobs (kind, queue) VALUES ('work', 'other')")
+        looks, took = proxy.count(CLAIM) - claims, time.monotonic() - began
+        # And those of a flag that has just been set, and from the beginning.
+        assert looks <= took / LONGEST_GAP + 20
+        _insert(engine)
+        recorder.wait_for(JobSettled)
 
 
 def test_a_runner_without_the_right_to_wait_polls(engine: Engine, jobs: Registry) -> None:

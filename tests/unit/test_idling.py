@@ -27,7 +27,7 @@ from sa_jobqueue.runner.dispatch import (
     Written,
     step,
 )
-from sa_jobqueue.runner.idling import MOMENT, QUESTIONS, REFUSED_PAUSE, SOONEST, SPREAD, WAIT
+from sa_jobqueue.runner.idling import LONGEST_GAP, MOMENT, QUESTIONS, REFUSED_PAUSE, SOONEST, SPREAD, WAIT
 from sa_jobqueue.runner.pace import Lane
 
 BROKEN = OperationalError("INSERT ...", {}, Exception("server closed the connection"))
@@ -160,6 +160,33 @@ def test_a_notification_is_a_look_and_no_more(idle: Fleet) -> None:
     idle.tell(Woken())
     idle.run(0.9)
     assert len(idle.times(Claim)) == 1
+
+
+def test_notifications_for_others_are_looked_into_ever_more_slowly(idle: Fleet) -> None:
+    """A thousand commits a second for another queue: some fifty looks, not a thousand; the first is at once."""
+    for _ in range(1000):
+        idle.tell(Woken())
+        idle.run(0.001)
+    looks = idle.times(Claim)
+    assert looks[0] == pytest.approx(5.0)
+    assert 1 / LONGEST_GAP * 0.9 < len(looks) < 1 / LONGEST_GAP * 1.3
+
+
+def test_whoever_finds_jobs_looks_at_every_notification(idle: Fleet) -> None:
+    """One look that finds something is enough for that; and seldom ones that find nothing put nothing off."""
+    for _ in range(20):
+        idle.tell(Woken())
+        idle.run(0.001)
+    idle.run(2 * LONGEST_GAP)
+    for jobs, pause in ((1, 0.001), (0, 1.01 * LONGEST_GAP)):
+        for _ in range(20):
+            idle.forget()
+            idle.jobs, came = {"default": jobs}, idle.now - 100.0
+            idle.tell(Woken())
+            assert idle.times(Claim)[:1] == pytest.approx([came])
+            if jobs:
+                idle.tell(Freed({"default": jobs}), Written(jobs))
+            idle.run(pause)
 
 
 def test_what_is_due_later_is_asked_now_and_then(idle: Fleet) -> None:
