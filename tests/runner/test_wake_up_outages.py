@@ -22,7 +22,7 @@ from tests.support.runners import Recorder, add, running
 from tests.support.waiting import PATIENCE, wait_until
 
 HOUR = timedelta(hours=1)
-LISTENERS = "FROM pg_stat_activity WHERE query LIKE 'LISTEN "jobqueue_%' AND application_name LIKE 'sa_jobqueue %'"
+LISTENERS = """FROM pg_stat_activity WHERE query LIKE 'LISTEN "jobqueue_%' AND application_name LIKE 'sa_jobqueue %'"""
 
 
 @pytest.fixture
