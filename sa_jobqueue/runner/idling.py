@@ -15,8 +15,9 @@ from sa_jobqueue.runner.pace import SECOND_LOOK
 #: The flag is set for so many poll intervals; the database may leave one alone that has half of that left, so it is
 #: certain to stand for VALID. It is renewed by a look when less than RENEW is left.
 WAIT, VALID, RENEW = 2.5, 1.25, 1.0
-#: The flag is taken back when no queue has wanted a job for so many seconds.
-MOMENT = 0.1
+#: The flag is taken back when no queue has wanted a job for so many seconds, and so many after it was set at the
+#: earliest: while an old snapshot keeps vacuum from its work, every change of it makes each INSERT of jobs slower.
+MOMENT, SHORTEST_FLAG = 0.1, 2.0
 #: Runners that wait for the same job come so many seconds apart from each other, in the mean; the last of them no later
 #: than this share of the poll interval.
 SPREAD, LONGEST_SPREAD = 0.001, 0.25
@@ -34,6 +35,7 @@ REFUSED_PAUSE = 60.0
 @dataclass(frozen=True, slots=True)
 class Idling:
     """Times in seconds. `ears`: what is notified is heard. `valid_until`: the flag's end, None when it isn't set.
+    `set_at`: when it was set, and not only renewed.
 
     `pause` is the time to the next look after one that came back short. So many `others` wait as well. `due_at` is when
     the next job becomes due as far as is known, `ask_at` when to ask for that again, with the flag, and `asked_at` when
@@ -44,6 +46,7 @@ class Idling:
 
     ears: bool = False
     valid_until: float | None = None
+    set_at: float = float("-inf")
     pause: float = 0.0
     others: int = 0
     due_at: float | None = None
@@ -73,10 +76,12 @@ class Idling:
         self, *, others: int, next_due: float | None, sent_at: float, now: float, jitter: float, poll: float
     ) -> Idling:
         """The flag is set or renewed, and what the database knows is known here."""
+        stood = self.stands(sent_at)
         idle = replace(
             self,
             valid_until=sent_at + VALID * poll,
-            pause=self.pause if self.stands(sent_at) else 0.0,
+            set_at=self.set_at if stood else now,
+            pause=self.pause if stood else 0.0,
             others=others,
             ask_at=None,
             asked_at=now,
@@ -146,6 +151,7 @@ class Idling:
         """When to take the flag back, None when there is nothing to take back or no reason to."""
         if self.doubtful:
             return self.not_before
-        if self.stands(now) and self.unwanted_since is not None:
-            return max(self.not_before, self.unwanted_since + MOMENT)
+        # Also one of which it is not certain that it stands: the database may keep it for longer.
+        if self.valid_until is not None and self.unwanted_since is not None:
+            return max(self.not_before, self.unwanted_since + MOMENT, self.set_at + SHORTEST_FLAG)
         return None

@@ -27,7 +27,16 @@ from sa_jobqueue.runner.dispatch import (
     Written,
     step,
 )
-from sa_jobqueue.runner.idling import LONGEST_GAP, MOMENT, QUESTIONS, REFUSED_PAUSE, SOONEST, SPREAD, WAIT
+from sa_jobqueue.runner.idling import (
+    LONGEST_GAP,
+    MOMENT,
+    QUESTIONS,
+    REFUSED_PAUSE,
+    SHORTEST_FLAG,
+    SOONEST,
+    SPREAD,
+    WAIT,
+)
 from sa_jobqueue.runner.pace import Lane
 
 BROKEN = OperationalError("INSERT ...", {}, Exception("server closed the connection"))
@@ -237,6 +246,24 @@ def test_a_job_that_is_done_in_no_time_leaves_the_flag_alone() -> None:
         fleet.tell(Freed({"default": 1}), Written(1))
         fleet.run(MOMENT / 2)
     assert None not in fleet.flags
+
+
+def test_the_flag_does_not_come_and_go_with_every_job() -> None:
+    """A single slot and jobs of a fifth of a second: each time nobody is there for a moment, but the flag stands."""
+    fleet = Fleet({"default": 1})
+    fleet.tell(Ears(True))
+    for _ in range(100):
+        fleet.jobs = {"default": 1}
+        fleet.tell(Woken())
+        fleet.run(2 * MOMENT)
+        fleet.tell(Freed({"default": 1}), Written(1))
+        fleet.run(MOMENT)
+    changes = fleet.flags.count(None)
+    assert changes <= 30 / SHORTEST_FLAG
+    fleet.jobs = {"default": 1}
+    fleet.tell(Woken())
+    fleet.run(SHORTEST_FLAG + MOMENT)
+    assert fleet.flags[-1] is None
 
 
 def test_the_flag_comes_back_with_a_free_slot(idle: Fleet) -> None:
