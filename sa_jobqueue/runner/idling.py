@@ -25,7 +25,7 @@ SPREAD, LONGEST_SPREAD = 0.001, 0.25
 QUESTIONS = 5
 #: Looks that notifications bring about and that find nothing follow one another ever more slowly, by so many seconds
 #: at first and at most: they were for another queue, or somebody else was quicker.
-FIRST_GAP, LONGEST_GAP = 0.001, 0.02
+FIRST_GAP, LONGEST_GAP = 0.001, 0.01
 #: Looks at what becomes due are at least so many seconds apart.
 SOONEST = 0.01
 #: A flag that the database refuses is tried again after so many seconds.

@@ -50,6 +50,13 @@ def test_a_pooler_is_told_apart(database_url: str) -> None:
         assert _listens(bouncer.url, bouncer.url) == (False, True)
 
 
+@pytest.mark.needs("pgbouncer")
+def test_a_pooler_of_whole_sessions_lets_it_hear(database_url: str) -> None:
+    """There a client keeps its session, and LISTEN works as on a direct address."""
+    with pgbouncer(database_url, pool_mode="session") as bouncer:
+        assert _listens(bouncer.url, bouncer.url) == (True, True)
+
+
 def test_a_connection_that_went_silent_is_lost(database_url: str, proxy: Proxy) -> None:
     """That nothing is heard on it says nothing about the way there: a failure, after which another one is made."""
     notifier = _engine(database_url)

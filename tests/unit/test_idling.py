@@ -172,7 +172,7 @@ def test_a_notification_is_a_look_and_no_more(idle: Fleet) -> None:
 
 
 def test_notifications_for_others_are_looked_into_ever_more_slowly(idle: Fleet) -> None:
-    """A thousand commits a second for another queue: some fifty looks, not a thousand; the first is at once."""
+    """A thousand commits a second for another queue: some hundred looks, not a thousand; the first is at once."""
     for _ in range(1000):
         idle.tell(Woken())
         idle.run(0.001)
