@@ -403,7 +403,7 @@ def _flag(
     idle = state.idle.unwanted(now if looks_at is None else None)
     if idle is not state.idle:
         state = replace(state, idle=idle)
-    if (at := idle.silences_at(now)) is not None:
+    if (at := idle.silences_at()) is not None:
         return state, at, Announce(None)
     # A look that is due comes first: it may end the waiting.
     if looks_at is None or now >= looks_at or (at := idle.announces_at(now)) is None:

@@ -147,7 +147,7 @@ class Idling:
             return self.not_before
         return None if self.ask_at is None else max(self.not_before, self.ask_at)
 
-    def silences_at(self, now: float) -> float | None:
+    def silences_at(self) -> float | None:
         """When to take the flag back, None when there is nothing to take back or no reason to."""
         if self.doubtful:
             return self.not_before

@@ -188,6 +188,16 @@ def test_without_listening_it_polls(engine: Engine, jobs: Registry) -> None:
         assert _waiting(engine) == 0
 
 
+def test_where_nothing_is_notified_it_polls(engine: Engine, jobs: Registry) -> None:
+    """Wake-up is turned off for a transaction: its jobs run all the same."""
+    with running(jobs, engine.url) as recorder:
+        _wait_until_idle(engine)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SET LOCAL sa_jobqueue.notify = 'off'")
+            add(connection, "work")
+        recorder.wait_for(JobSettled)
+
+
 REFUSE = """
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE EXCEPTION 'not now' USING ERRCODE = '{code}';

@@ -43,8 +43,9 @@ def test_another_database_is_no_pooler(database_url: str, server: PostgresServer
 
 
 @pytest.mark.needs("pgbouncer")
-def test_a_pooler_is_told_apart(database_url: str) -> None:
+def test_a_pooler_is_told_apart(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing will ever be heard through it."""
+    monkeypatch.setattr(ear_module, "PATIENCE", 0.2)
     with pgbouncer(database_url) as bouncer:
         assert _listens(bouncer.url, database_url) == (False, True)
         assert _listens(bouncer.url, bouncer.url) == (False, True)
