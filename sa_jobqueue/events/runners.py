@@ -79,8 +79,9 @@ class LoopBlocked:
 class WakeUpFailed:
     """Commits do not wake this runner, it only polls. Told once for each cause.
 
-    "unheard": it listens and hears nothing, most often through a transaction pooler, and stops listening. "refused": the
-    database does not let it say that it waits, and `fault` tells why; it tries again every minute.
+    "unheard": it listens and hears nothing, most often through a transaction pooler, where it stops listening; without a
+    pooler it tries again every minute. "refused": the database does not let it say that it waits, and `fault` tells why;
+    it tries again every minute.
     """
 
     runner_id: str

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, bindparam, cast, func, select
+from sqlalchemy import Text, bindparam, cast, column, exists, func, select, table
 from sqlalchemy.dialects.postgresql import OID
 
 from sa_jobqueue.models import SCHEMA_COMMENT, jobs, schema_in_use
@@ -16,6 +16,7 @@ from sa_jobqueue.trigger import CHANNEL_PREFIX
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable
 
+_CATALOGUE = table("pg_class", column("oid", OID), column("relname", Text), schema="pg_catalog")
 _VERSION = re.compile(SCHEMA_COMMENT.format(version=r"(\d+)"))
 
 
@@ -28,8 +29,23 @@ def comment() -> Executable:
 @cache
 def channel() -> Executable:
     """Where new jobs are notified, NULL without table."""
-    number = cast(cast(_job_table(), OID), Text)
-    return select(word(CHANNEL_PREFIX).concat(number))
+    return select(_channel_of(cast(_job_table(), OID)))
+
+
+@cache
+def channel_stands() -> Executable:
+    """Whether the job table is still the one of this channel: one that was dropped and made anew has another.
+
+    Parameter: `channel`. It needs no right and no search_path, so that any role may ask.
+    """
+    schema_in_use()
+    known = cast(bindparam("channel", type_=Text), Text)
+    found = exists().where(_CATALOGUE.c.relname == jobs.name, _channel_of(_CATALOGUE.c.oid) == known)
+    return select(found)
+
+
+def _channel_of(number: ColumnElement[Any]) -> ColumnElement[str]:
+    return word(CHANNEL_PREFIX).concat(cast(number, Text))
 
 
 def _job_table() -> ColumnElement[Any]:

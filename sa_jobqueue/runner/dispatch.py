@@ -110,7 +110,7 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
             case Ears(ears):
                 state = replace(state, idle=state.idle.hears(ears))
             case Woken(jitter):
-                at = now + state.idle.spread(jitter, state.poll_interval)
+                at = state.idle.looks_at(now, jitter=jitter, poll=state.poll_interval)
                 state = replace(_look_at(state, at), idle=state.idle.woken(poll=state.poll_interval))
             case DueIn(seconds):
                 state = replace(state, idle=state.idle.due_in(seconds, now, poll=state.poll_interval))
@@ -144,7 +144,7 @@ def _after_freed(state: Dispatch, freed: Freed, now: float) -> Dispatch:
 
 
 def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
-    idle, poll = state.idle, state.poll_interval
+    idle, poll = state.idle.answered(now, found=any(claimed.got.values())), state.poll_interval
     if any(claimed.got.get(queue, 0) < asked for queue, asked in claimed.asked.items()):
         idle = idle.looked(now, poll=poll)
     if woken := idle.ears and idle.stands(now):
@@ -272,7 +272,7 @@ def _flag(
     idle = state.idle.unwanted(now if looks_at is None else None)
     if idle is not state.idle:
         state = replace(state, idle=idle)
-    if (at := idle.silences_at(now)) is not None:
+    if (at := idle.silences_at()) is not None:
         return state, at, Announce(None)
     # A look that is due comes first: it may end the waiting.
     if looks_at is None or now >= looks_at or (at := idle.announces_at(now)) is None:

@@ -15,13 +15,17 @@ from sa_jobqueue.runner.pace import SECOND_LOOK
 #: The flag is set for so many poll intervals; the database may leave one alone that has half of that left, so it is
 #: certain to stand for VALID. It is renewed by a look when less than RENEW is left.
 WAIT, VALID, RENEW = 2.5, 1.25, 1.0
-#: The flag is taken back when no queue has wanted a job for so many seconds.
-MOMENT = 0.1
+#: The flag is taken back when no queue has wanted a job for so many seconds, and so many after it was set at the
+#: earliest: while an old snapshot keeps vacuum from its work, every change of it makes each INSERT of jobs slower.
+MOMENT, SHORTEST_FLAG = 0.1, 2.0
 #: Runners that wait for the same job come so many seconds apart from each other, in the mean; the last of them no later
 #: than this share of the poll interval.
 SPREAD, LONGEST_SPREAD = 0.001, 0.25
 #: When the next job is due is asked after a notification, but no more than so many times per poll interval.
 QUESTIONS = 5
+#: Looks that notifications bring about and that find nothing follow one another ever more slowly, by so many seconds
+#: at first and at most: they were for another queue, or somebody else was quicker.
+FIRST_GAP, LONGEST_GAP = 0.001, 0.01
 #: Looks at what becomes due are at least so many seconds apart.
 SOONEST = 0.01
 #: A flag that the database refuses is tried again after so many seconds.
@@ -31,14 +35,18 @@ REFUSED_PAUSE = 60.0
 @dataclass(frozen=True, slots=True)
 class Idling:
     """Times in seconds. `ears`: what is notified is heard. `valid_until`: the flag's end, None when it isn't set.
+    `set_at`: when it was set, and not only renewed.
 
     `pause` is the time to the next look after one that came back short. So many `others` wait as well. `due_at` is when
     the next job becomes due as far as is known, `ask_at` when to ask for that again, with the flag, and `asked_at` when
     that was last. `doubtful`: what became of the flag isn't known. Nothing is said about it before `not_before`.
+    `hinted`: a notification brings about the next look. Such a look comes at least `gap` after the last one, which was
+    at `looked_at`.
     """
 
     ears: bool = False
     valid_until: float | None = None
+    set_at: float = float("-inf")
     pause: float = 0.0
     others: int = 0
     due_at: float | None = None
@@ -47,6 +55,9 @@ class Idling:
     unwanted_since: float | None = None
     doubtful: bool = False
     not_before: float = 0.0
+    hinted: bool = False
+    gap: float = 0.0
+    looked_at: float = float("-inf")
 
     def hears(self, ears: bool) -> Idling:
         """With the ears goes what was known of the flag: a server that crashed has lost it."""
@@ -65,10 +76,12 @@ class Idling:
         self, *, others: int, next_due: float | None, sent_at: float, now: float, jitter: float, poll: float
     ) -> Idling:
         """The flag is set or renewed, and what the database knows is known here."""
+        stood = self.stands(sent_at)
         idle = replace(
             self,
             valid_until=sent_at + VALID * poll,
-            pause=self.pause if self.stands(sent_at) else 0.0,
+            set_at=self.set_at if stood else now,
+            pause=self.pause if stood else 0.0,
             others=others,
             ask_at=None,
             asked_at=now,
@@ -99,7 +112,17 @@ class Idling:
 
     def woken(self, *, poll: float) -> Idling:
         """Something was committed; it may be due later."""
-        return self if self.ask_at is not None else replace(self, ask_at=self.asked_at + poll / QUESTIONS)
+        ask_at = self.asked_at + poll / QUESTIONS if self.ask_at is None else self.ask_at
+        return replace(self, ask_at=ask_at, hinted=True)
+
+    def looks_at(self, now: float, *, jitter: float, poll: float) -> float:
+        """When to look for what was committed now."""
+        return max(now + self.spread(jitter, poll), self.looked_at + self.gap)
+
+    def answered(self, now: float, *, found: bool) -> Idling:
+        """A look has found something, or nothing at all."""
+        gap = min(max(self.gap * 2, FIRST_GAP), LONGEST_GAP) if self.hinted else self.gap
+        return replace(self, hinted=False, gap=0.0 if found else gap, looked_at=now)
 
     def looked(self, now: float, *, poll: float) -> Idling:
         """A look came back short: the next one comes later than it did, unless a time is known."""
@@ -124,10 +147,11 @@ class Idling:
             return self.not_before
         return None if self.ask_at is None else max(self.not_before, self.ask_at)
 
-    def silences_at(self, now: float) -> float | None:
+    def silences_at(self) -> float | None:
         """When to take the flag back, None when there is nothing to take back or no reason to."""
         if self.doubtful:
             return self.not_before
-        if self.stands(now) and self.unwanted_since is not None:
-            return max(self.not_before, self.unwanted_since + MOMENT)
+        # Also one of which it is not certain that it stands: the database may keep it for longer.
+        if self.valid_until is not None and self.unwanted_since is not None:
+            return max(self.not_before, self.unwanted_since + MOMENT, self.set_at + SHORTEST_FLAG)
         return None

@@ -16,6 +16,9 @@ from sa_jobqueue.runner.dispatch_messages import Ears, Woken
 #: A connection on which nothing was heard for so many seconds is asked whether it lives. A proxy may keep one open
 #: with nobody behind it.
 CHECK_INTERVAL = 30.0
+#: What is not heard although no pooler is in between may be heard after so many seconds: a failover is under way, or the
+#: server was busy.
+UNHEARD_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,14 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Listened:
-    """Event: connected, and `heard` says whether what is notified gets here. `jitter` is a random number below 1."""
+    """Event: connected, and `heard` says whether what is notified gets here. `jitter` is a random number below 1.
+
+    `for_good`: nothing will be heard there at another time either.
+    """
 
     heard: bool
     jitter: float
+    for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,8 @@ def step(state: Listening, events: Sequence[Any], now: float) -> tuple[Listening
                 state = Listening(check_at=now + CHECK_INTERVAL, retry_at=None)
                 # Anything may have been missed until now.
                 actions += [Tell(Ears(True)), Tell(Woken(jitter))]
-            case Listened():
-                state = Listening(retry_at=None)
+            case Listened(for_good=for_good):
+                state = Listening(retry_at=None if for_good else now + UNHEARD_PAUSE)
             case Heard(notified=True, jitter=jitter):
                 state = replace(state, check_at=now + CHECK_INTERVAL)
                 actions.append(Tell(Woken(jitter)))

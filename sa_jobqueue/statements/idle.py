@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import DateTime, Text, any_, bindparam, cast, column, delete, func, select, true
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import ARRAY, INTERVAL, insert
 
 from sa_jobqueue.models import idle, jobs, schema_in_use
 from sa_jobqueue.sql import array, interval, moment, number, priorities, status, word
@@ -18,25 +18,29 @@ if TYPE_CHECKING:
 
 #: What a lost runner has left behind is swept away after this time.
 LEFTOVER = timedelta(hours=1)
+#: A flag is good for at least this time, so that one that stands is seldom written: every INSERT of jobs reads the table,
+#: and while some transaction holds an old snapshot each version of each row stays there. A runner that is killed leaves
+#: its flag behind for as long.
+SHORTEST = timedelta(minutes=1)
 
 
 @cache
 def wait_for_jobs() -> Executable:
     """Say that this runner waits, and read how many others do and when its next job is due (an interval, or NULL).
 
-    Parameters: `runner`, `wait` (the flag is good for so long, or for half of it when it was set shortly before; jobs
-    due later than `wait` are not looked for), `queues`, `kinds`.
+    Parameters: `runner`, `wait` (the flag is good for so long and at least a minute, or for half of that when it was set
+    shortly before; jobs due later than `wait` are not looked for), `queues`, `kinds`.
     """
     schema_in_use()
     # By the wall clock, as the trigger reads it.
     clock = func.clock_timestamp(type_=DateTime(timezone=True))
-    flag = insert(idle).values(runner_id=_runner(), waiting_until=clock + interval("wait"))
+    lasts = func.greatest(interval("wait"), _span(SHORTEST))
+    flag = insert(idle).values(runner_id=_runner(), waiting_until=clock + lasts)
     others = select(func.count()).where(idle.c.waiting_until > moment(), idle.c.runner_id != _runner())
-    # Every INSERT of jobs reads the table: a runner that looks every 50 ms must not fill it with old versions of its row.
     flagged = flag.on_conflict_do_update(
         index_elements=[idle.c.runner_id],
         set_={"waiting_until": flag.excluded.waiting_until},
-        where=idle.c.waiting_until - clock < interval("wait") - (idle.c.waiting_until - clock),
+        where=idle.c.waiting_until - clock < lasts - (idle.c.waiting_until - clock),
     )
     return select(
         others.scalar_subquery().label("others"), (_next_due() - moment()).label("next_due")
@@ -52,6 +56,11 @@ def stop_waiting() -> Executable:
 
 def _runner() -> ColumnElement[str]:
     return cast(bindparam("runner", type_=Text), Text)
+
+
+def _span(duration: timedelta) -> ColumnElement[Any]:
+    """A constant in the text."""
+    return cast(word(f"{duration.total_seconds():.0f} s"), INTERVAL)
 
 
 def _next_due() -> ColumnElement[Any]:
@@ -88,8 +97,7 @@ def _leftovers() -> Delete:
     old = (
         select(idle.c.runner_id)
         .where(
-            idle.c.waiting_until
-            < moment() - cast(word(f"{LEFTOVER.total_seconds():.0f} s"), interval("wait").type),
+            idle.c.waiting_until < moment() - _span(LEFTOVER),
             idle.c.runner_id != _runner(),
         )
         .with_for_update(skip_locked=True)

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from sqlalchemy.exc import DBAPIError
 
-from sa_jobqueue.queries.schema import channel
+from sa_jobqueue.queries.schema import channel, channel_stands
 from sa_jobqueue.queries.session import backend_pid, listening
 from sa_jobqueue.statements.listen import listen, notify, unlisten
 from sa_jobqueue.store.own_connection import OwnConnection
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PROBE_CHANNEL = "sa_jobqueue_probe"
 #: A notification takes a few milliseconds; after so many seconds it doesn't come. With a server that answers itself,
 #: and not by a pooler, it is only late.
-PATIENCE, PATIENCE_WITH_A_SERVER = 1.0, 10.0
+PATIENCE, PATIENCE_WITH_A_SERVER = 2.0, 10.0
 #: How often a pooler is asked for the session that was left listening.
 TRIES = 20
 
@@ -48,28 +48,37 @@ class Ear:
         self._channel: str | None = None
         self._bell: tuple[socket.socket, socket.socket] | None = None
         self.interrupted: bool = False
+        self.pooled: bool = False
 
     def listen(self) -> bool:
         """Connect and listen; False when what is notified in the database of the jobs does not get here.
 
-        Then nobody listens any more, as far as a pooler lets that be said, and the connection is closed.
+        Then nobody listens any more, as far as a pooler lets that be said, and the connection is closed. `pooled` tells
+        whether a pooler is in between, so that it makes no sense to try again.
         """
         if self._bell is None:
             self._bell = socket.socketpair()
         self.reset()
         self._connection.driver.attend()
+        self.pooled = self._is_pooled()
         if not self._hears():
             self.close_connection()
-            self._forget_probe()
+            if self.pooled:
+                self._forget_probe()
             return False
         self._connection.rows(unlisten(PROBE_CHANNEL))
         self.check()  # the last word, so that pg_stat_activity shows what this connection is for
         return True
 
     def check(self) -> None:
-        """Listen, once more; raises OperationalError when the server does not answer. Nothing else tells of a silent one."""
+        """Listen, once more. Nothing else tells of a silent server, or of tables that were made anew.
+
+        Raises OperationalError when the server does not answer, LookupError when nothing will be notified there any more.
+        """
         if self._channel is None:
             raise LookupError("the queue's tables are not there, and without them there is nothing to hear")
+        if not self._connection.rows(channel_stands(), {"channel": self._channel})[0][0]:
+            raise LookupError("the queue's tables were dropped, and new ones are heard of elsewhere")
         self._connection.rows(listen(self._channel))
 
     def hear(self, seconds: float) -> bool:
@@ -115,17 +124,21 @@ class Ear:
             notifier.rows(notify(), {"channel": PROBE_CHANNEL, "payload": word})
         finally:
             notifier.close()
-        return any(heard.payload == word for heard in self._until(time.monotonic() + self._patience()))
+        patience = PATIENCE if self.pooled else PATIENCE_WITH_A_SERVER
+        return any(heard.payload == word for heard in self._until(time.monotonic() + patience))
 
-    def _patience(self) -> float:
+    def _is_pooled(self) -> bool:
         """A pooler introduces itself with a process number of its own."""
-        pid = self._connection.rows(backend_pid())[0][0]
-        return PATIENCE_WITH_A_SERVER if pid == self._connection.driver.info.backend_pid else PATIENCE
+        return bool(self._connection.rows(backend_pid())[0][0] != self._connection.driver.info.backend_pid)
 
     def _until(self, deadline: float) -> Iterator[Heard]:
         """What is heard up to then, or up to an interruption."""
         while not self.interrupted and (left := deadline - time.monotonic()) > 0:
             yield from self._heard(left)
+        if not self.interrupted:
+            # Not heard by a connection that answers: a lost one raises here. What was only late comes before the answer.
+            self._connection.rows(backend_pid())
+            yield from self._heard(0)
 
     def _forget_probe(self) -> None:
         """Look for the session that a pooler let listen, and take it back; given up after some tries."""

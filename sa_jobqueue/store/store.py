@@ -253,10 +253,11 @@ class Store:
         return self._counts(unserved.unserved(), parameters)
 
     def wait_for_jobs(self, *, queues: Sequence[str], kinds: Sequence[str], wait: timedelta) -> Waiting:
-        """Say that this runner waits for jobs of these kinds: for at least half of `wait`, at most `wait`, new ones are notified.
+        """Say that this runner waits for jobs of these kinds: for at least half of `wait` new ones are notified.
 
-        The answer tells how soon the next of them is due that is in the table already. Whoever waits looks once more
-        after this call: what was inserted before and committed since has notified nobody.
+        And for at most `wait`, or a minute where that is longer. The answer tells how soon the next of them is due that is
+        in the table already. Whoever waits looks once more after this call: what was inserted before and committed since
+        has notified nobody.
         """
         parameters = {"runner": self._name, "wait": wait, "queues": list(queues), "kinds": list(kinds)}
         return Waiting(*self._connection.rows(idle.wait_for_jobs(), parameters)[0])

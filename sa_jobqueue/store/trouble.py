@@ -42,7 +42,12 @@ def because_of_a_row(error: Exception) -> bool:
     sqlstate = sqlstate_of(error)
     if sqlstate is None:
         return isinstance(error, DataError)  # the driver's own, for a NUL for example
-    return refused(error) and not sqlstate.startswith(_FOR_EVERYBODY)
+    return refused(error) and not nobody_could(error)
+
+
+def nobody_could(error: Exception) -> bool:
+    """The server turned the statement down for a reason of its own, which has nothing to do with who asked for what."""
+    return (sqlstate_of(error) or "").startswith(_FOR_EVERYBODY)
 
 
 def passes_by_itself(error: Exception) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 
 from sa_jobqueue.context import JobContext
-from sa_jobqueue.events import JobSettled, JobStarted, WakeUpFailed
+from sa_jobqueue.events import JobSettled, JobStarted, LoopFailed, WakeUpFailed
 from sa_jobqueue.outcomes import Retry
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner
@@ -156,13 +156,13 @@ def _still(proxy: Proxy, moment: float = 1.2) -> bool:
 
 def test_the_listener_is_never_in_a_transaction(engine: Engine, jobs: Registry) -> None:
     """One that is would fill the notification queue until commits fail."""
-    query = text("SELECT state, wait_event_type FROM pg_stat_activity WHERE query LIKE 'LISTEN %'")
+    query = text("SELECT state, xact_start FROM pg_stat_activity WHERE query LIKE 'LISTEN %'")
     with idle(jobs, engine) as recorder:
         for count in range(1, 51):
             _insert(engine)
             recorder.wait_for(JobSettled, count=count)
             with engine.connect() as connection:
-                assert [tuple(row) for row in connection.execute(query)] == [("idle", "Client")]
+                assert [tuple(row) for row in connection.execute(query)] == [("idle", None)]
         with engine.connect() as connection:
             assert connection.execute(text("SELECT pg_notification_queue_usage()")).scalar_one() == 0
 
@@ -186,6 +186,40 @@ def test_without_listening_it_polls(engine: Engine, jobs: Registry) -> None:
         recorder.wait_for(JobSettled)
         assert _threads() == 0
         assert _waiting(engine) == 0
+
+
+def test_where_nothing_is_notified_it_polls(engine: Engine, jobs: Registry) -> None:
+    """Wake-up is turned off for a transaction: its jobs run all the same."""
+    with running(jobs, engine.url) as recorder:
+        _wait_until_idle(engine)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SET LOCAL sa_jobqueue.notify = 'off'")
+            add(connection, "work")
+        recorder.wait_for(JobSettled)
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'not now' USING ERRCODE = '{code}';
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON jobqueue_idle FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+
+
+@pytest.mark.parametrize("code", ["25006", "53100", "26000", "40001"])
+def test_a_refusal_that_is_nobodys_fault_passes(engine: Engine, jobs: Registry, code: str) -> None:
+    """Read-only for a moment, or a full disk: that is no missing right, and commits wake as soon as it is over."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(REFUSE.format(code=code))
+    with running(jobs, engine.url, poll_interval=HOUR) as recorder:
+        recorder.wait_for(LoopFailed)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TRIGGER refuse ON jobqueue_idle")
+        _wait_until_idle(engine)
+        _insert(engine)
+        recorder.wait_for(JobSettled)
+    assert recorder.of(WakeUpFailed) == []
+    assert [event.loop for event in recorder.of(LoopFailed)] == ["dispatch"]
 
 
 def test_a_runner_without_the_right_to_wait_polls(engine: Engine, jobs: Registry) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from sqlalchemy import Engine, NullPool, create_engine, text
 
 from sa_jobqueue.events import JobSettled, LoopFailed, LoopRecovered
+from sa_jobqueue.migrations import LATEST, migrate_jobqueue
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.store.ear import PROBE_CHANNEL
 from sa_jobqueue.testing import PostgresServer, start_postgres
@@ -19,7 +22,7 @@ from tests.support.runners import Recorder, add, running
 from tests.support.waiting import PATIENCE, wait_until
 
 HOUR = timedelta(hours=1)
-LISTENERS = "FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND application_name LIKE 'sa_jobqueue %'"
+LISTENERS = """FROM pg_stat_activity WHERE query LIKE 'LISTEN "jobqueue_%' AND application_name LIKE 'sa_jobqueue %'"""
 
 
 @pytest.fixture
@@ -119,6 +122,25 @@ def test_a_silent_connection_is_noticed(
         _insert(engine)
         recorder.wait_for(JobSettled)
     assert "the server has not answered within 0.5 s" in _words(recorder)[0][0].error
+
+
+def test_tables_that_were_made_anew_are_heard(
+    engine: Engine, jobs: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Down to nothing and up again under a runner: new jobs are notified in another channel, and it listens there."""
+    monkeypatch.setattr("sa_jobqueue.runner.listening.CHECK_INTERVAL", 0.2)
+    with running(jobs, engine.url, poll_interval=HOUR) as recorder:
+        _listener(engine)
+        wait_until(lambda: _waiting(engine) == 1, what="a runner that waits")
+        with engine.begin() as connection:
+            operations = Operations(MigrationContext.configure(connection))
+            migrate_jobqueue(operations, LATEST, 0)
+            migrate_jobqueue(operations, 0, LATEST)
+        wait_until(lambda: _waiting(engine) == 1, what="a runner that waits there")
+        _insert(engine)
+        recorder.wait_for(JobSettled)
+    assert "dropped" in _words(recorder)[0][0].error
+    assert len(_words(recorder)[1]) == 1
 
 
 @pytest.fixture

@@ -75,6 +75,16 @@ def test_a_flag_is_written_again_when_half_its_time_is_over(engine: Engine, stor
     assert min(flags(engine).values()) >= min(first.values())
 
 
+def test_who_polls_often_writes_seldom(engine: Engine, store: Store) -> None:
+    """A flag stands for a minute at least, whatever the poll interval: under an old snapshot every version is kept."""
+    wait(store, wait=MINUTE / 1000)
+    (first,) = flags(engine).values()
+    with engine.connect() as connection:
+        assert first > connection.execute(select(func.now() + 55 * MINUTE / 60)).scalar_one()
+    wait(store, wait=MINUTE / 1000)
+    assert list(flags(engine).values()) == [first]
+
+
 def test_the_next_due_job(engine: Engine, store: Store) -> None:
     """The soonest of the runner's queues and kinds within the time, whatever its priority."""
     assert wait(store, "a", "b").next_due is None

@@ -26,7 +26,16 @@ from sa_jobqueue.runner.dispatch_messages import (
     Woken,
     Written,
 )
-from sa_jobqueue.runner.idling import MOMENT, QUESTIONS, REFUSED_PAUSE, SOONEST, SPREAD, WAIT
+from sa_jobqueue.runner.idling import (
+    LONGEST_GAP,
+    MOMENT,
+    QUESTIONS,
+    REFUSED_PAUSE,
+    SHORTEST_FLAG,
+    SOONEST,
+    SPREAD,
+    WAIT,
+)
 from sa_jobqueue.runner.pace import Lane
 
 BROKEN = OperationalError("INSERT ...", {}, Exception("server closed the connection"))
@@ -161,6 +170,33 @@ def test_a_notification_is_a_look_and_no_more(idle: Fleet) -> None:
     assert len(idle.times(Claim)) == 1
 
 
+def test_notifications_for_others_are_looked_into_ever_more_slowly(idle: Fleet) -> None:
+    """A thousand commits a second for another queue: some hundred looks, not a thousand; the first is at once."""
+    for _ in range(1000):
+        idle.tell(Woken())
+        idle.run(0.001)
+    looks = idle.times(Claim)
+    assert looks[0] == pytest.approx(5.0)
+    assert 1 / LONGEST_GAP * 0.9 < len(looks) < 1 / LONGEST_GAP * 1.3
+
+
+def test_whoever_finds_jobs_looks_at_every_notification(idle: Fleet) -> None:
+    """One look that finds something is enough for that; and seldom ones that find nothing put nothing off."""
+    for _ in range(20):
+        idle.tell(Woken())
+        idle.run(0.001)
+    idle.run(2 * LONGEST_GAP)
+    for jobs, pause in ((1, 0.001), (0, 1.01 * LONGEST_GAP)):
+        for _ in range(20):
+            idle.forget()
+            idle.jobs, came = {"default": jobs}, idle.now - 100.0
+            idle.tell(Woken())
+            assert idle.times(Claim)[:1] == pytest.approx([came])
+            if jobs:
+                idle.tell(Freed({"default": jobs}), Written(jobs))
+            idle.run(pause)
+
+
 def test_what_is_due_later_is_asked_now_and_then(idle: Fleet) -> None:
     """What was notified may be due in a moment; ten commits in a row are one question."""
     for _ in range(10):
@@ -209,6 +245,24 @@ def test_a_job_that_is_done_in_no_time_leaves_the_flag_alone() -> None:
         fleet.tell(Freed({"default": 1}), Written(1))
         fleet.run(MOMENT / 2)
     assert None not in fleet.flags
+
+
+def test_the_flag_does_not_come_and_go_with_every_job() -> None:
+    """A single slot and jobs of a fifth of a second: each time nobody is there for a moment, but the flag stands."""
+    fleet = Fleet({"default": 1})
+    fleet.tell(Ears(True))
+    for _ in range(100):
+        fleet.jobs = {"default": 1}
+        fleet.tell(Woken())
+        fleet.run(2 * MOMENT)
+        fleet.tell(Freed({"default": 1}), Written(1))
+        fleet.run(MOMENT)
+    changes = fleet.flags.count(None)
+    assert changes <= 30 / SHORTEST_FLAG
+    fleet.jobs = {"default": 1}
+    fleet.tell(Woken())
+    fleet.run(SHORTEST_FLAG + MOMENT)
+    assert fleet.flags[-1] is None
 
 
 def test_the_flag_comes_back_with_a_free_slot(idle: Fleet) -> None:

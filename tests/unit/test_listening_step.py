@@ -8,6 +8,7 @@ from sa_jobqueue.loop import Failed, WaitUntil
 from sa_jobqueue.runner.dispatch_messages import Ears, Woken
 from sa_jobqueue.runner.listening import (
     CHECK_INTERVAL,
+    UNHEARD_PAUSE,
     Check,
     Checked,
     Hear,
@@ -68,10 +69,19 @@ def test_a_lost_connection_is_made_anew() -> None:
 
 
 def test_what_hears_nothing_is_given_up() -> None:
-    """It waits for its end, and the dispatcher goes on polling as it did."""
-    state, actions = step(Listening(), [Listened(False, 0.0)], 100.0)
+    """A pooler is in between: it waits for its end, and the dispatcher goes on polling as it did."""
+    state, actions = step(Listening(), [Listened(False, 0.0, for_good=True)], 100.0)
     assert actions == [WaitUntil(None)]
     assert step(state, (), 9999.0)[1] == [WaitUntil(None)]
+
+
+def test_what_was_not_heard_of_a_server_is_tried_again() -> None:
+    """A failover or a busy server may have been all that was wrong; the dispatcher is told nothing until it is heard."""
+    state, actions = step(Listening(), [Listened(False, 0.0)], 100.0)
+    assert actions == [WaitUntil(100.0 + UNHEARD_PAUSE)]
+    state, actions = step(state, (), 100.0 + UNHEARD_PAUSE)
+    assert actions == [Listen()]
+    assert step(state, [Listened(True, 0.0)], 161.0)[1][0] == Tell(Ears(True))
 
 
 def test_listening_again_ends_what_failed_before() -> None:

@@ -31,7 +31,7 @@ from sa_jobqueue.runner.dispatch_messages import (
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.low_water import sight
 from sa_jobqueue.states import EXPIRED_REASON, Verb
-from sa_jobqueue.store.trouble import fault_of, passes_by_itself, refused
+from sa_jobqueue.store.trouble import fault_of, nobody_could, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,7 +137,7 @@ class Dispatcher:
                 queues=self._queues, kinds=self._kinds, wait=timedelta(seconds=seconds)
             )
         except DBAPIError as error:
-            if not refused(error) or passes_by_itself(error):
+            if not refused(error) or passes_by_itself(error) or nobody_could(error):
                 raise
             self._tell_refused(error)
             return Silenced(refused=True)

@@ -26,6 +26,7 @@ class Listener:
         self._runner_id = runner_id
         self._to_dispatcher = to_dispatcher
         self._subscribers = subscribers
+        self._told_unheard = False
 
     def perform(self, action: Any) -> Any:
         match action:
@@ -43,9 +44,10 @@ class Listener:
 
     def _listen(self) -> listening.Listened:
         heard = self._ear.listen()
-        if not heard and not self._ear.interrupted:
+        if not heard and not self._told_unheard and not self._ear.interrupted:
+            self._told_unheard = True
             self._subscribers.emit(WakeUpFailed(runner_id=self._runner_id, cause="unheard"))
-        return listening.Listened(heard, _jitter())
+        return listening.Listened(heard, _jitter(), for_good=not heard and self._ear.pooled)
 
 
 def _jitter() -> float:
