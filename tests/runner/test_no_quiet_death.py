@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, make_url, text
 
+from sa_jobqueue.events import LoopFailed
 from sa_jobqueue.store.own_connection import OwnConnection
+from tests.support.alive import CONNECTED, LOOPS, OTHERS, SOON, loops_of, quick_looks, threads_of_runners, whole
+from tests.support.databases import new_name
 from tests.support.waiting import wait_until
-from tests.support.alive import CONNECTED, LOOPS, OTHERS, loops_of, quick_looks, threads_of_runners, whole
 
 __all__ = ["quick_looks"]
 pytestmark = pytest.mark.usefixtures("quick_looks")
@@ -21,7 +24,8 @@ Rows = Callable[..., Any]
 
 def test_every_thread_of_a_runner_is_known_here(engine: Engine, database_url: str) -> None:
     """One that is new needs work that proves it alive, in `alive.Whole`, and its place in the tests below."""
-    with whole(engine, database_url) as (_, runner):
+    with whole(engine, database_url) as (work, runner):
+        work.prove()
         assert set(loops_of(runner)) == LOOPS
         assert threads_of_runners() == LOOPS | OTHERS
 
@@ -38,63 +42,126 @@ def _raised(error: BaseException) -> Rows:
     return fail
 
 
-ERRORS: dict[str, Rows] = {
-    **{
-        name: _raised_by_the_server(sqlstate)
-        for name, sqlstate in {
-            "serialization failure": "40001",
-            "deadlock": "40P01",
-            "statement timeout": "57014",
-            "lock timeout": "55P03",
-            "bad data": "22P02",
-            "a constraint": "23505",
-            "no such table": "42P01",
-            "no such right": "42501",
-            "read only": "25006",
-            "out of memory": "53200",
-            "too many connections": "53300",
-            "a statement prepared elsewhere": "26000",
-            "another plan": "0A000",
-            "a trigger": "P0001",
-            "an internal error": "XX000",
-            "a failing connection": "08006",
-            "a server that shuts down": "57P01",
-        }.items()
-    },
-    "killed by its own statement": lambda rows, own: rows(own, text("SELECT pg_terminate_backend(pg_backend_pid())")),
-    "closed by the driver": lambda rows, own: (own.driver.close(), rows(own, text("SELECT 1"))),
-    "bad data, says the driver": lambda rows, own: rows(own, text("SELECT CAST(:it AS text)"), {"it": "\0"}),
-    "a bad type, says the driver": lambda rows, own: rows(own, text("SELECT :it"), {"it": object()}),
-    "MemoryError": _raised(MemoryError()),
-    "RecursionError": _raised(RecursionError()),
-    "TypeError": _raised(TypeError("a bug")),
-    "OSError": _raised(OSError("no descriptor left")),
+ERRORS: dict[str, list[Rows]] = {
+    "what passes by itself": [
+        _raised_by_the_server("40001"),  # a serialization failure
+        _raised_by_the_server("40P01"),  # a deadlock
+        _raised_by_the_server("57014"),  # statement_timeout
+    ],
+    "what is somebody's fault": [
+        _raised_by_the_server("22P02"),  # a value
+        _raised_by_the_server("23505"),  # a constraint
+        _raised_by_the_server("42P01"),  # no table
+        _raised_by_the_server("42501"),  # no right
+    ],
+    "what holds for everybody": [
+        _raised_by_the_server("25006"),  # read only
+        _raised_by_the_server("53300"),  # too many connections
+        _raised_by_the_server("26000"),  # a statement that was prepared elsewhere
+    ],
+    "a connection that breaks": [
+        _raised_by_the_server("08006"),
+        lambda rows, own: rows(own, text("SELECT pg_terminate_backend(pg_backend_pid())")),
+        lambda rows, own: (own.driver.close(), rows(own, text("SELECT 1"))),
+    ],
+    "what the driver and Python say": [
+        lambda rows, own: rows(own, text("SELECT CAST(:it AS text)"), {"it": "\0"}),
+        lambda rows, own: rows(own, text("SELECT :it"), {"it": object()}),
+        _raised(RecursionError()),
+    ],
 }
 
 
-@pytest.mark.parametrize("error", ERRORS)
-def test_each_statement_of_each_loop_fails_once(
-    engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch, error: str
+@pytest.mark.slow
+@pytest.mark.parametrize("errors", ERRORS)
+def test_each_statement_of_each_loop_fails(
+    engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch, errors: str
 ) -> None:
-    """Whatever the server, the driver or Python says to it."""
-    rows, failed, fail = OwnConnection.rows, set[tuple[str, str]](), ERRORS[error]
+    """With each of these errors in turn, whatever it is about: then it is sent again, and nothing is lost or done twice."""
+    rows, failed = OwnConnection.rows, Counter[tuple[str, str]]()
     began = threading.Event()
 
-    def once(own: OwnConnection, statement: Any, parameters: Any = None) -> Any:
+    def failing(own: OwnConnection, statement: Any, parameters: Any = None) -> Any:
         loop = threading.current_thread().name.removeprefix("sa_jobqueue-")
         what = (loop, str(statement))
-        if began.is_set() and loop in CONNECTED and what not in failed:
-            failed.add(what)
-            fail(rows, own)
+        if began.is_set() and loop in CONNECTED and failed[what] < len(ERRORS[errors]):
+            failed[what] += 1
+            ERRORS[errors][failed[what] - 1](rows, own)
         return rows(own, statement, parameters)
 
-    monkeypatch.setattr(OwnConnection, "rows", once)
+    monkeypatch.setattr(OwnConnection, "rows", failing)
     monkeypatch.setattr("sa_jobqueue.loop.FIRST_BACKOFF", 0.01)
     with whole(engine, database_url) as (work, _):
         began.set()
         terminate(engine, "query LIKE 'LISTEN %'")  # or the listener would have nothing to say
-        work.prove()
         wait_until(lambda: {loop for loop, _ in failed} == CONNECTED)
+        work.prove(within=2 * SOON)
+        print(failed)
+
+
+#: What an operator does, and how it is undone.
+TROUBLES = {
+    "another name for the table": (
+        "ALTER TABLE jobqueue_jobs RENAME TO elsewhere",
+        "ALTER TABLE elsewhere RENAME TO jobqueue_jobs",
+    ),
+    "no right": (
+        "REVOKE ALL ON jobqueue_jobs, jobqueue_idle FROM {role}",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON jobqueue_jobs, jobqueue_idle TO {role}",
+    ),
+    "sessions that may only read": (
+        "ALTER ROLE {role} SET default_transaction_read_only = on",
+        "ALTER ROLE {role} RESET default_transaction_read_only",
+    ),
+    "sessions that find no table": (
+        "ALTER ROLE {role} SET search_path = nowhere",
+        "ALTER ROLE {role} RESET search_path",
+    ),
+    "sessions without time": (
+        "ALTER ROLE {role} SET statement_timeout = 1",
+        "ALTER ROLE {role} RESET statement_timeout",
+    ),
+    "too many connections": ("ALTER ROLE {role} CONNECTION LIMIT 0", "ALTER ROLE {role} CONNECTION LIMIT -1"),
+    "no login": ("ALTER ROLE {role} NOLOGIN", "ALTER ROLE {role} LOGIN"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_whatever_an_operator_does_and_undoes(
+    engine: Engine, database_url: str, role: str, trouble: str
+) -> None:
+    """Sessions that began meanwhile have learnt of it, and must not be kept when it is over."""
+    do, undo = (text(statement.format(role=role)) for statement in TROUBLES[trouble])
+    url = make_url(database_url).set(username=role)
+    with whole(engine, url) as (work, _):
+        heard = len(work.recorder.events)
+        with engine.begin() as connection:
+            connection.execute(do)
+        terminate(engine, "true")
+
+        def fail() -> set[str]:
+            return {event.loop for event in work.recorder.events[heard:] if isinstance(event, LoopFailed)}
+
+        wait_until(lambda: fail() >= {"leases", "maintenance"}, what="the trouble")
+        threading.Event().wait(1.0)  # it lasts for a while
+        with engine.begin() as connection:
+            connection.execute(undo)
+
+
+@pytest.fixture
+def role(engine: Engine) -> Iterator[str]:
+    """A role with the rights of a runner and no others."""
+    name = new_name()
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {name} LOGIN"))
+        connection.execute(
+            text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON jobqueue_jobs, jobqueue_idle TO {name}")
+        )
+    yield name
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP OWNED BY {name}"))
+        connection.execute(text(f"DROP ROLE {name}"))
 
 
 def terminate(engine: Engine, which: str) -> None:

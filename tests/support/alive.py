@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, text
 
 from sa_jobqueue.context import JobContext
-from sa_jobqueue.events import JobsClaimed, LoopBlocked, UnknownKinds, UnservedQueues
+from sa_jobqueue.events import JobStarted, LoopBlocked, UnknownKinds, UnservedQueues
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import never
@@ -69,7 +69,9 @@ class Whole:
         @self.registry.handler("block", queue="coroutines", retry=never())
         async def block(ctx: JobContext) -> None:
             self.runs[ctx.id] += 1
-            time.sleep(0.3)  # noqa: ASYNC251 - the watch is to find it
+            blocked, deadline = len(self.recorder.of(LoopBlocked)), time.monotonic() + SOON
+            while len(self.recorder.of(LoopBlocked)) == blocked and time.monotonic() < deadline:
+                time.sleep(0.01)
 
         @self.registry.handler("long", queue="threads", retry=never())
         def long(ctx: JobContext) -> None:
@@ -88,11 +90,10 @@ class Whole:
                 self._gate.wait(0.01)
 
     def begin(self) -> None:
-        """The job whose lease has to be kept from beginning to end."""
+        """With the job whose lease has to be kept to the end."""
         with self._engine.begin() as connection:
             self.long = add(connection, "long", queue="threads")
-        self.recorder.wait_for(JobsClaimed, timeout=SOON)
-        self.prove()
+        self.recorder.wait_for(JobStarted)
 
     def prove(self, *, within: float = SOON) -> None:
         """Give every loop something to do and see it done; AssertionError with what isn't after so many seconds."""
@@ -199,7 +200,7 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def whole(engine: Engine, url: str | URL, **changes: Any) -> Iterator[tuple[Whole, Runner]]:
-    """A runner with every loop, all of them at work before the block and after it."""
+    """A runner with every loop, which all have to be at work after the block."""
     work = Whole(engine)
     quick = {
         "lease": timedelta(seconds=1.5),
