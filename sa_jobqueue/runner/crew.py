@@ -214,9 +214,10 @@ class Crew:
             if store is not None:
                 store.close()
 
-        def on_error(error: Exception) -> None:
-            # What the server refused has not broken the connection: another one would cost both sides time.
-            if store is not None and not refused(error):
+        def on_error(error: Exception, failures: int) -> None:
+            # What the server refuses has not broken the connection, and another one costs both sides time. Refused again
+            # it may be the session itself: it keeps the settings that it began with, and the server that it found.
+            if store is not None and (failures > 1 or not refused(error)):
                 store.reset()
 
         return Loop(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -90,13 +91,13 @@ def test_each_statement_of_each_loop_fails(
         return rows(own, statement, parameters)
 
     monkeypatch.setattr(OwnConnection, "rows", failing)
-    monkeypatch.setattr("sa_jobqueue.loop.FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr("sa_jobqueue.loop.LONGEST_BACKOFF", 0.02)
+    monkeypatch.setattr("sa_jobqueue.runner.idling.REFUSED_PAUSE", 0.1)
     with whole(engine, database_url) as (work, _):
         began.set()
         terminate(engine, "query LIKE 'LISTEN %'")  # or the listener would have nothing to say
-        wait_until(lambda: {loop for loop, _ in failed} == CONNECTED)
         work.prove(within=2 * SOON)
-        print(failed)
+        wait_until(lambda: {loop for loop, _ in failed} == CONNECTED)
 
 
 #: What an operator does, and how it is undone.
@@ -134,7 +135,7 @@ def test_whatever_an_operator_does_and_undoes(
     """Sessions that began meanwhile have learnt of it, and must not be kept when it is over."""
     do, undo = (text(statement.format(role=role)) for statement in TROUBLES[trouble])
     url = make_url(database_url).set(username=role)
-    with whole(engine, url) as (work, _):
+    with whole(engine, url, poll_interval=timedelta(seconds=1)) as (work, _):
         heard = len(work.recorder.events)
         with engine.begin() as connection:
             connection.execute(do)

@@ -33,7 +33,7 @@ CONNECTED = LOOPS - {"timeouts"}
 OTHERS = {"asyncio", "loop-watch", "threads", "def", "end"}
 #: With polls this far apart, whatever begins was woken.
 POLL = timedelta(hours=1)
-LISTENERS = text("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND datname = current_database()")
+LISTENERS = text("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND query NOT LIKE '%probe%' AND datname = current_database()")
 
 
 class Whole:
