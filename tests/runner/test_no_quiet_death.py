@@ -13,7 +13,16 @@ from sqlalchemy import Engine, make_url, text
 
 from sa_jobqueue.events import LoopFailed
 from sa_jobqueue.store.own_connection import OwnConnection
-from tests.support.alive import CONNECTED, LOOPS, OTHERS, SOON, loops_of, quick_looks, threads_of_runners, whole
+from tests.support.alive import (
+    CONNECTED,
+    LOOPS,
+    OTHERS,
+    SOON,
+    loops_of,
+    quick_looks,
+    threads_of_runners,
+    whole,
+)
 from tests.support.databases import new_name
 from tests.support.waiting import wait_until
 

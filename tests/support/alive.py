@@ -33,7 +33,9 @@ CONNECTED = LOOPS - {"timeouts"}
 OTHERS = {"asyncio", "loop-watch", "threads", "def", "end"}
 #: With polls this far apart, whatever begins was woken.
 POLL = timedelta(hours=1)
-LISTENERS = text("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND query NOT LIKE '%probe%' AND datname = current_database()")
+LISTENERS = text(
+    "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND query NOT LIKE '%probe%' AND datname = current_database()"
+)
 
 
 class Whole:
@@ -114,7 +116,8 @@ class Whole:
             before = engine.execute(text(ROW), {"id": self.long}).one()
             brief = {kind: add(engine, kind, queue="threads") for kind in ("thread",)}
             brief |= {
-                kind: add(engine, kind, queue="coroutines") for kind in ("coroutine", "thread of the loop", "block")
+                kind: add(engine, kind, queue="coroutines")
+                for kind in ("coroutine", "thread of the loop", "block")
             }
             late, deaf = add(engine, "late", queue="coroutines"), add(engine, "deaf", queue="threads")
             lost = add(
@@ -140,6 +143,7 @@ class Whole:
             return lambda _: any(name in getattr(event, field) for event in self.recorder.of(kind))
 
         blocked = len(self.recorder.of(LoopBlocked))
+
         def of_long(watcher: Any) -> Any:
             return watcher.execute(text(ROW), {"id": self.long}).one()
 
