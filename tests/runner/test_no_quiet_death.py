@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
+from itertools import cycle, repeat
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, make_url, text
 
 from sa_jobqueue.events import LoopFailed
+from sa_jobqueue.loop import Loop
+from sa_jobqueue.runner import dispatch, settle, timeouts
+from sa_jobqueue.runner.crew import Crew
 from sa_jobqueue.store.own_connection import OwnConnection
 from tests.support.alive import (
     CONNECTED,
@@ -24,6 +30,7 @@ from tests.support.alive import (
     whole,
 )
 from tests.support.databases import new_name
+from tests.support.runners import add, process
 from tests.support.waiting import wait_until
 
 __all__ = ["quick_looks"]
@@ -172,6 +179,95 @@ def role(engine: Engine) -> Iterator[str]:
     with engine.begin() as connection:
         connection.execute(text(f"DROP OWNED BY {name}"))
         connection.execute(text(f"DROP ROLE {name}"))
+
+
+#: What the hands of a loop do without the database: there a failure is a fault, as in a step.
+FAULTS = {
+    *(dispatch.Count, dispatch.GiveBack, dispatch.Drained),
+    *(settle.Tell, settle.Conclude, settle.Postpone),
+    *(timeouts.TimeOut, timeouts.GiveUp),
+}
+
+
+@pytest.mark.slow
+def test_the_hands_of_each_loop_fail(
+    engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before an action is done, and when it is done and has no answer: each is done again, or made up for."""
+    done, start = Counter[tuple[str, str, str]](), Crew.start
+
+    def failing(loop: Loop[Any]) -> Callable[[Any], Any]:
+        perform = loop._perform
+
+        def fail(action: Any) -> Any:
+            what = (loop.name, type(action).__name__, getattr(action, "name", ""))
+            if type(action) in FAULTS:
+                return perform(action)
+            done[what] += 1
+            if done[what] == 2:
+                raise ValueError("before it is done")
+            answer = perform(action)
+            if done[what] == 4:
+                raise ValueError("after it is done")
+            return answer
+
+        return fail
+
+    def start_failing(crew: Crew) -> None:
+        for loop in vars(crew).values():
+            if isinstance(loop, Loop):
+                monkeypatch.setattr(loop, "_perform", failing(loop))
+        start(crew)
+
+    monkeypatch.setattr(Crew, "start", start_failing)
+    monkeypatch.setattr("sa_jobqueue.runner.listening.CHECK_INTERVAL", 0.2)
+    with whole(engine, database_url, once=False) as (work, _):
+        for _ in range(2):
+            work.prove()
+        print(done)
+    assert {loop for loop, *_ in done} == CONNECTED
+
+
+#: All that is to break, with an error each: as a step, or as the hands of a loop, where an Exception is tried again.
+BREAKS = [
+    *zip(sorted(LOOPS), repeat("_step"), cycle(["ValueError", "MemoryError", "RecursionError", "BareError"])),
+    *zip(sorted(LOOPS), repeat("_perform"), cycle(["SystemExit", "BareError"])),
+    ("asyncio", "", "MemoryError"),
+    ("loop-watch", "", "ValueError"),
+]
+
+
+@pytest.mark.once
+def test_a_process_that_loses_a_loop_ends(engine: Engine, database_url: str) -> None:
+    """With code 1, and its last words name the loop; its jobs are left to others."""
+    with ExitStack() as stack:
+        runners = {}
+        for number, (where, part, error) in enumerate(BREAKS):
+            env = {
+                "SA_JOBQUEUE_TEST_FAULT": f"{where}:{part}:{error}",
+                "SA_JOBQUEUE_TEST_QUEUE": f"queue-{number}",
+            }
+            options = ("--grace", "100ms", "--log-format", "json")
+            runners[where, part, error] = stack.enter_context(
+                process("tests.apps.faults:jobs", database_url, *options, env=env)
+            )
+
+        def ended() -> bool:
+            with engine.begin() as connection:
+                for number, runner in enumerate(runners.values()):
+                    if not runner.ended:
+                        for kind in ("work", "end"):
+                            add(connection, kind, queue=f"queue-{number}")
+            threading.Event().wait(0.3)
+            return all(runner.ended for runner in runners.values())
+
+        wait_until(ended, what="the end of all of them")
+        for (where, _, error), runner in runners.items():
+            assert runner.wait() == 1, runner.text
+            records = [json.loads(line) for line in runner.text.splitlines()]
+            (last,) = [record for record in records if record["level"] == "critical"]
+            assert last["loop"] == ("asyncio" if where == "loop-watch" else where)
+            assert error in last["message"]
 
 
 def terminate(engine: Engine, which: str) -> None:
