@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
-from itertools import cycle, repeat
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from sa_jobqueue.loop import Loop
 from sa_jobqueue.runner import dispatch, settle, timeouts
 from sa_jobqueue.runner.crew import Crew
 from sa_jobqueue.store.own_connection import OwnConnection
+from sa_jobqueue.testing import PostgresServer
 from tests.support.alive import (
     CONNECTED,
     LOOPS,
@@ -39,12 +40,21 @@ pytestmark = pytest.mark.usefixtures("quick_looks")
 Rows = Callable[..., Any]
 
 
-def test_every_thread_of_a_runner_is_known_here(engine: Engine, database_url: str) -> None:
-    """One that is new needs work that proves it alive, in `alive.Whole`, and its place in the tests below."""
-    with whole(engine, database_url) as (work, runner):
+def test_every_thread_of_a_runner_is_known_here(
+    engine: Engine, database_url: str, role: str, server: PostgresServer
+) -> None:
+    """One that is new needs work that proves it alive, in `alive.Whole`, and its place in the tests below.
+
+    With the rights of a runner and no trouble the server has nothing to complain of.
+    """
+    logged = server.log_path.stat().st_size if server.log_path else 0
+    with whole(engine, make_url(database_url).set(username=role)) as (work, runner):
         work.prove()
         assert set(loops_of(runner)) == LOOPS
         assert threads_of_runners() == LOOPS | OTHERS
+    assert work.recorder.of(LoopFailed) == []
+    if server.log_path:
+        assert not re.findall(r".*(?:ERROR|FATAL|WARNING).*", server.log_path.read_text()[logged:])
 
 
 def _raised_by_the_server(sqlstate: str) -> Rows:
@@ -114,6 +124,26 @@ def test_each_statement_of_each_loop_fails(
         terminate(engine, "query LIKE 'LISTEN %'")  # or the listener would have nothing to say
         work.prove(within=2 * SOON)
         wait_until(lambda: {loop for loop, _ in failed} == CONNECTED)
+
+
+def test_every_session_is_ended_in_a_statement(engine: Engine, database_url: str) -> None:
+    """Their answers are lost, and what they were about is known or found out."""
+    waiting = "wait_event_type = 'Lock'"
+    with whole(engine, database_url) as (work, _), engine.connect() as application:
+        application.execute(text("LOCK TABLE jobqueue_jobs"))
+        work.gate.set()  # an outcome to write, and a free slot
+        wait_until(lambda: sessions(engine, waiting) == len(CONNECTED - {"listen"}), what="all of them")
+        terminate(engine, waiting)
+        wait_until(lambda: sessions(engine, waiting) == len(CONNECTED - {"listen"}), what="all once more")
+        assert {event.loop for event in work.recorder.of(LoopFailed)} == CONNECTED - {"listen"}
+        terminate(engine, "true")
+
+
+def sessions(engine: Engine, which: str) -> int:
+    """How many sessions of the runner are such."""
+    statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'sa_jobqueue %' AND "
+    with engine.connect() as connection:
+        return int(connection.execute(text(statement + which)).scalar_one())
 
 
 #: What an operator does, and how it is undone.
@@ -224,14 +254,19 @@ def test_the_hands_of_each_loop_fail(
     with whole(engine, database_url, once=False) as (work, _):
         for _ in range(2):
             work.prove()
-        print(done)
     assert {loop for loop, *_ in done} == CONNECTED
+    assert {where for where, *_ in BREAKS} == LOOPS | {"asyncio", "loop-watch"}
 
 
-#: All that is to break, with an error each: as a step, or as the hands of a loop, where an Exception is tried again.
+#: What is to break in a process, and by which error: a step, the hands of a loop (where an Exception is tried again), or
+#: another thread.
 BREAKS = [
-    *zip(sorted(LOOPS), repeat("_step"), cycle(["ValueError", "MemoryError", "RecursionError", "BareError"])),
-    *zip(sorted(LOOPS), repeat("_perform"), cycle(["SystemExit", "BareError"])),
+    ("dispatch", "_step", "ValueError"),
+    ("settle", "_perform", "BareError"),
+    ("leases", "_step", "MemoryError"),
+    ("maintenance", "_perform", "SystemExit"),
+    ("timeouts", "_step", "RecursionError"),
+    ("listen", "_step", "BareError"),
     ("asyncio", "", "MemoryError"),
     ("loop-watch", "", "ValueError"),
 ]

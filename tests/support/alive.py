@@ -47,7 +47,9 @@ class Whole:
         self.runs: Counter[int] = Counter()
         self.brief: set[int] = set()
         self.long = 0
-        self._gate = threading.Event()
+        #: A job that waits for it is done as soon as it is set.
+        self.gate = threading.Event()
+        self._ended = threading.Event()
         self._engine = create_engine(engine.url, poolclass=NullPool)
         self._watcher = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._rounds = 0
@@ -79,8 +81,13 @@ class Whole:
         def long(ctx: JobContext) -> None:
             self.runs[ctx.id] += 1
             words = 0
-            while not self._gate.wait(0.05):
+            while not self._ended.wait(0.05):
                 ctx.progress(None, str(words := words + 1))
+
+        @self.registry.handler("gated", queue="threads", retry=never())
+        def gated(ctx: JobContext) -> None:
+            self.runs[ctx.id] += 1
+            self.gate.wait()
 
         @self.registry.handler("late", queue="coroutines", timeout=at_once, retry=never())
         async def late() -> None:
@@ -89,13 +96,14 @@ class Whole:
         @self.registry.handler("deaf", queue="threads", timeout=at_once, retry=never())
         def deaf(ctx: JobContext) -> None:
             while not ctx.lost:
-                self._gate.wait(0.01)
+                self._ended.wait(0.01)
 
     def begin(self) -> None:
-        """With the job whose lease has to be kept to the end."""
+        """With the job whose lease has to be kept to the end, and another one."""
         with self._engine.begin() as connection:
             self.long = add(connection, "long", queue="threads")
-        self.recorder.wait_for(JobStarted)
+            self.brief.add(add(connection, "gated", queue="threads"))
+        self.recorder.wait_for(JobStarted, count=2)
 
     def prove(self, *, within: float = SOON) -> None:
         """Give every loop something to do and see it done; AssertionError with what isn't after so many seconds."""
@@ -162,8 +170,9 @@ class Whole:
         }
 
     def end(self) -> None:
-        """Let the long job end."""
-        self._gate.set()
+        """Let all jobs end."""
+        self.gate.set()
+        self._ended.set()
 
     def check(self, *, once: bool) -> None:
         """Nothing was lost, whatever happened, and with `once` nothing ran twice."""
