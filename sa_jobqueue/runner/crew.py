@@ -288,3 +288,8 @@ class Crew:
         self._ends.get()
         self._ends.put(None)  # for whoever else waits
         return self._endings[0]
+
+    def faults(self) -> dict[str, Ending]:
+        """The first fault of each loop so far, by the loop's name."""
+        faults = [ending for ending in list(self._endings) if ending.fault is not None]
+        return {ending.cause: ending for ending in reversed(faults)}

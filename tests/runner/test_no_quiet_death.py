@@ -191,7 +191,7 @@ def test_whatever_an_operator_does_and_undoes(
             return {event.loop for event in work.recorder.events[heard:] if isinstance(event, LoopFailed)}
 
         wait_until(lambda: fail() >= {"leases", "maintenance"}, what="the trouble")
-        threading.Event().wait(1.0)  # it lasts for a while
+        threading.Event().wait(0.5)  # it lasts for a while
         with engine.begin() as connection:
             connection.execute(undo)
 
@@ -273,6 +273,7 @@ BREAKS = [
 
 
 @pytest.mark.once
+@pytest.mark.slow
 def test_a_process_that_loses_a_loop_ends(engine: Engine, database_url: str) -> None:
     """With code 1, and its last words name the loop; its jobs are left to others."""
     with ExitStack() as stack:
