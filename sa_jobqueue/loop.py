@@ -66,8 +66,8 @@ def backoff(failures: int, jitter: float) -> float:
 class Loop(Generic[StateT]):
     """One thread around one step function; other threads talk to it by `post`.
 
-    `on_error` is called after every failing action with its error, to drop what it may have broken; `on_end` once, in the
-    loop's own thread, with the fault that ended it or None. An action with a `name` is told apart by it from others
+    `on_error` is called after every failing action with its error, and with how often that has failed in a row, to drop
+    what it may have broken; `on_end` once, in the loop's own thread, with the fault that ended it or None. An action with a `name` is told apart by it from others
     of its type: what fails is over when the same thing works again, and not when something else does, unless that
     says of itself that it `recovers` the loop.
     """
@@ -80,7 +80,7 @@ class Loop(Generic[StateT]):
         state: StateT,
         step: Step[StateT],
         perform: Callable[[Any], Any],
-        on_error: Callable[[Exception], None],
+        on_error: Callable[[Exception, int], None],
         on_end: Callable[[BaseException | None], None],
         subscribers: Subscribers,
     ) -> None:
@@ -197,7 +197,7 @@ class Loop(Generic[StateT]):
                     retry_in=timedelta(seconds=retry_in),
                 )
             )
-        self._on_error(error)
+        self._on_error(error, self._failing[what])
         return Failed(action, error, retry_in)
 
 

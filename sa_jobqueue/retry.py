@@ -132,23 +132,26 @@ def decide(policy: RetryPolicy, attempt: int, error: BaseException) -> Decision:
     the default policy for this once, and `Decision.fault` says why.
     """
     try:
-        delay: object = policy(attempt, error)  # the annotation is the user's promise: anything may come back
+        delay = policy(attempt, error)
+        fault = _fault_in(delay)  # which runs code of theirs as well
     except BaseException as failure:  # also SystemExit: a policy must not end the thread that settles jobs
-        fault = storable(f"raised {headline(failure)}")
-    else:
-        if delay is None:
-            return Decision(None)
-        if not isinstance(delay, timedelta):
-            fault = f"returned {_short_repr(delay)}, expected a timedelta or None"
-        elif not timedelta(0) <= delay <= LONGEST_DELAY:
-            fault = f"returned {delay}, expected 0 to {LONGEST_DELAY.days} days"
-        else:
-            return Decision(delay)
-    return Decision(DEFAULT_RETRY(attempt, error), fault)
+        delay, fault = None, storable(f"raised {headline(failure)}")
+    return Decision(delay) if fault is None else Decision(DEFAULT_RETRY(attempt, error), fault)
+
+
+def _fault_in(delay: object) -> str | None:
+    """Why a policy's answer can't be used: the annotation is the user's promise, anything may come back."""
+    if delay is None:
+        return None
+    if not isinstance(delay, timedelta):
+        return f"returned {_short_repr(delay)}, expected a timedelta or None"
+    if not timedelta(0) <= delay <= LONGEST_DELAY:
+        return f"returned {delay}, expected 0 to {LONGEST_DELAY.days} days"
+    return None
 
 
 def _short_repr(value: object) -> str:
     try:
         return storable(repr(value), limit=100)
-    except Exception:
+    except BaseException:
         return f"a {type(value).__qualname__}"

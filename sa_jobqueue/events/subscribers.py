@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from sa_jobqueue.events.jobs import AnyJobEvent
 from sa_jobqueue.events.runners import RunnerEvent
@@ -46,7 +47,8 @@ class Subscribers:
             try:
                 subscriber(event)
             except BaseException as error:  # a subscriber must not end the loop that it listens to
-                self._report(subscriber, event, error)
+                with suppress(BaseException):  # nor may a logging handler, which may be what has just failed
+                    self._report(subscriber, event, error)
 
     def _report(self, subscriber: Subscriber, event: Event, error: BaseException) -> None:
         if id(subscriber) in self._reported:
@@ -65,5 +67,5 @@ def _hears(subscriber: Subscriber, kind: type[Event], verb: Verb | None) -> bool
     try:
         hears = getattr(subscriber, "hears", None)
         return hears is None or bool(hears(kind, verb))
-    except Exception:
+    except BaseException:
         return True

@@ -219,9 +219,10 @@ class Crew:
             if store is not None:
                 store.close()
 
-        def on_error(error: Exception) -> None:
-            # What the server refused has not broken the connection: another one would cost both sides time.
-            if store is not None and not refused(error):
+        def on_error(error: Exception, failures: int) -> None:
+            # What the server refuses has not broken the connection, and another one costs both sides time. Refused again
+            # it may be the session itself: it keeps the settings that it began with, and the server that it found.
+            if store is not None and (failures > 1 or not refused(error)):
                 store.reset()
 
         return Loop(
@@ -280,3 +281,8 @@ class Crew:
         self._ends.get()
         self._ends.put(None)  # for whoever else waits
         return self._endings[0]
+
+    def faults(self) -> dict[str, Ending]:
+        """The first fault of each loop so far, by the loop's name."""
+        faults = [ending for ending in list(self._endings) if ending.fault is not None]
+        return {ending.cause: ending for ending in reversed(faults)}

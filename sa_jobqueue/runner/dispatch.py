@@ -121,6 +121,8 @@ def step(state: Dispatch, events: Sequence[Any], now: float) -> tuple[Dispatch, 
                 state = replace(state, idle=idle)
             case Failed(action=Announce(), retry_in=retry_in):
                 state = replace(state, idle=state.idle.failed(now + retry_in))
+            case Failed(error=error):
+                raise error  # what asks no database has no reason to fail, and is not done again
             case StopClaiming(until):
                 state = replace(state, ends_at=until, lost=at_the_end(state.lost, now=now))
                 actions.append(GiveBack(tuple(state.lanes)))

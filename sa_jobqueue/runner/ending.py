@@ -73,8 +73,13 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
         crew.executor.join(CLEAN_UP)
     crew.engine.dispose()
     crew.sessions.close()
+    told = ending.cause if ending.fault is not None else None
+    # Whatever has died since: others may have taken what was held.
+    faults = [one for cause, one in crew.faults().items() if cause != told]
+    for one in faults:
+        _report_fault(crew, one)
     late = left or crew.intake.handed_back or unwritten
-    code = FAULT if ending.fault is not None else GRACE_PASSED if late else STOPPED
+    code = FAULT if told or faults else GRACE_PASSED if late else STOPPED
     crew.subscribers.emit(
         RunnerStopped(
             runner_id=crew.runner_id,
@@ -89,20 +94,20 @@ def end(crew: Crew, ending: Ending, *, hand_back: bool) -> int:
 def _report(crew: Crew, ending: Ending) -> None:
     cause = ending.cause
     if ending.fault is not None:
-        crew.subscribers.emit(
-            LoopFailed(
-                runner_id=crew.runner_id,
-                loop=ending.cause,
-                error=describe_error(ending.fault),
-                failures=1,
-                retry_in=None,
-            )
-        )
+        _report_fault(crew, ending)
         cause = f"the loop {ending.cause} died"
     crew.subscribers.emit(
         RunnerStopping(
             runner_id=crew.runner_id, cause=cause, running=len(crew.book), grace=crew.settings.grace
         )
+    )
+
+
+def _report_fault(crew: Crew, ending: Ending) -> None:
+    assert ending.fault is not None
+    error = describe_error(ending.fault)
+    crew.subscribers.emit(
+        LoopFailed(runner_id=crew.runner_id, loop=ending.cause, error=error, failures=1, retry_in=None)
     )
 
 

@@ -152,6 +152,8 @@ def step(state: Settling, events: Sequence[Any], now: float) -> tuple[Settling, 
                 state = replace(
                     state, doubtful=(*flush.batch, *state.doubtful), blocked=True, not_before=now + retry_in
                 )
+            case Failed(error=error):
+                raise error  # what asks no database has no reason to fail, and is not done again
             case StopSettling(until):
                 state = replace(state, ends_at=until)
     if arrived:

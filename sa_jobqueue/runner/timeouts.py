@@ -76,11 +76,8 @@ def step(state: Timing, events: Sequence[Any], now: float) -> tuple[Timing, list
             case TimedOut(keys, following):
                 overdue = tuple(Overdue(key, now + state.patience) for key in keys)
                 state = replace(state, due=following, overdue=(*state.overdue, *overdue))
-            case Failed(action=GiveUp(keys), retry_in=retry_in):
-                again = tuple(Overdue(key, now + retry_in) for key in keys)
-                state = replace(state, overdue=(*state.overdue, *again))
-            case Failed(retry_in=retry_in):
-                state = replace(state, due=now + retry_in)
+            case Failed(error=error):
+                raise error  # what asks no database has no reason to fail, and is not done again
     actions: list[Any] = []
     if over := tuple(one.key for one in state.overdue if now >= one.until):
         state = replace(state, overdue=tuple(one for one in state.overdue if now < one.until))

@@ -15,7 +15,9 @@ from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed
 
 jobs = Registry()
-engine = create_engine(normalise_url(os.environ["SA_JOBQUEUE_DATABASE_URL"]), pool_size=20)
+engine = create_engine(
+    normalise_url(os.environ["SA_JOBQUEUE_DATABASE_URL"]), pool_size=20, pool_pre_ping=True
+)
 SOON = fixed(timedelta(milliseconds=100))
 BOMB_BACKOFF = timedelta(milliseconds=400)  # once more for each attempt
 

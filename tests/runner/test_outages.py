@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
@@ -18,7 +22,7 @@ from sa_jobqueue.retry import fixed
 from sa_jobqueue.runner import Runner
 from sa_jobqueue.testing import PostgresServer, StopMode, start_postgres
 from tests.support.databases import FAST, install
-from tests.support.runners import Recorder, add, settings
+from tests.support.runners import LEDGER, Recorder, RunnerProcess, add, ledger, process, settings
 from tests.support.waiting import PATIENCE, wait_until
 
 JOBS = 300
@@ -133,6 +137,56 @@ def test_the_server_restarts(own_engine: Engine, own_server: PostgresServer, mod
         own_server.restart(mode)
     load.check(recorder)
     _check_loops(recorder)
+
+
+@pytest.mark.slow
+def test_an_outage_costs_a_process_next_to_nothing(own_engine: Engine, own_server: PostgresServer) -> None:
+    """A word of each loop when it begins and when it is over, hardly any time of a processor, and no attempt.
+
+    Soon after it all of them work, and the job that was running has kept its lease.
+    """
+    with own_engine.begin() as connection:
+        connection.execute(text(LEDGER))
+        napping = add(connection, "nap", '{"seconds": 9}')
+        add(connection, "quick")
+    options = ("--queues", "default:2,other:2", "--lease", "10s", "--prune-interval", "200ms")
+    with process("tests.apps.ledger:jobs", own_server.url(), *options, "--log-format", "json") as runner:
+        wait_until(lambda: len(ledger(own_engine)) == 2, what="both jobs")
+        wait_until(lambda: _sessions(own_engine) == len(LOOPS), what="all connections")
+        own_server.halt("immediate")
+        others = LOOPS - {"settle"}  # which notices when it has something to write
+        wait_until(lambda: {loop for _, loop in _told(runner)} >= others, what="the trouble of all")
+        began, used = time.monotonic(), _seconds_of_processor(runner.pid)
+        threading.Event().wait(3.0)  # it lasts for a while
+        share = (_seconds_of_processor(runner.pid) - used) / (time.monotonic() - began)
+        assert Counter(_told(runner)) == {("error", loop): 1 for _, loop in _told(runner)}
+        own_server.start()
+        with own_engine.begin() as connection:
+            brief = [add(connection, "quick", queue=queue) for queue in ("default", "other")]
+            old = add(connection, "quick", status="done", finished_at="2020-01-01T00:00:00Z")
+        done = "SELECT count(*) FROM jobqueue_jobs WHERE status = 'done' AND attempts = 1 AND id = ANY(:ids)"
+        with own_engine.connect() as watcher:
+            watcher = watcher.execution_options(isolation_level="AUTOCOMMIT")
+            wait_until(lambda: watcher.scalar(text(done), {"ids": brief}) == 2, timeout=15)
+            gone = text("SELECT NOT EXISTS (SELECT FROM jobqueue_jobs WHERE id = :id)")
+            wait_until(lambda: watcher.scalar(gone, {"id": old}), timeout=15)
+            wait_until(lambda: watcher.scalar(text(done), {"ids": [napping]}) == 1)
+        wait_until(lambda: len(_told(runner)) == 2 * len(LOOPS), what="the end of the trouble")
+        told = _told(runner)
+    assert share < 0.1
+    assert Counter(told) == {(level, loop): 1 for level in ("error", "info") for loop in LOOPS}
+    assert [entry.note for entry in ledger(own_engine) if entry.job_id == napping] == ["begin", "end"]
+
+
+def _told(runner: RunnerProcess) -> list[tuple[str, str]]:
+    """Level and loop of each line about the trouble of one."""
+    lines = [json.loads(line) for line in runner.text.splitlines()]
+    return [(line["level"], line["loop"]) for line in lines if "loop" in line]
+
+
+def _seconds_of_processor(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_stop_while_the_database_is_away(

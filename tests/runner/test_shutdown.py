@@ -13,7 +13,15 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sa_jobqueue.context import JobContext
-from sa_jobqueue.events import JobSettled, JobStarted, OutcomeDropped, RunnerStarted, RunnerStopped
+from sa_jobqueue.events import (
+    JobSettled,
+    JobStarted,
+    LoopFailed,
+    OutcomeDropped,
+    RunnerStarted,
+    RunnerStopped,
+    RunnerStopping,
+)
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import Runner, leases
 from tests.support.runners import LEDGER, Recorder, add, ledger, process, row, running, settings, wait_for_row
@@ -240,6 +248,32 @@ def test_a_loop_that_dies_ends_the_runner(database_url: str, monkeypatch: pytest
     assert failed.loop == "leases"
     assert "a fault in the step" in failed.error
     assert _ours() == []
+
+
+def test_a_loop_that_dies_while_the_runner_ends_is_told(
+    engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The grace period may be long, and leases that are renewed no more are others' meanwhile: no clean end."""
+    jobs, gate = _gated()
+    whole = leases.step
+
+    def broken(state: Any, events: Any, now: float) -> Any:
+        if recorder.of(RunnerStopping):
+            raise ZeroDivisionError("a fault in the step")
+        return whole(state, events, now)
+
+    monkeypatch.setattr("sa_jobqueue.runner.leases.step", broken)
+    with engine.begin() as connection:
+        add(connection, "work")
+    recorder = Recorder()
+    with Runner(jobs, database_url, settings(), subscribers=[recorder]) as runner:
+        recorder.wait_for(JobStarted)
+        runner.request_stop()
+        wait_until(lambda: "sa_jobqueue-leases" not in _ours())
+        gate.set()
+    (failed,) = recorder.of(LoopFailed)
+    assert (failed.loop, failed.retry_in) == ("leases", None)
+    assert [stopped.exit_code for stopped in recorder.of(RunnerStopped)] == [1]
 
 
 def test_an_embedded_runner_that_loses_a_loop_ends_by_itself(

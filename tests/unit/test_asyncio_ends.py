@@ -106,6 +106,35 @@ def test_a_loop_that_is_broken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert floor.executor.join(PATIENCE)
 
 
+def test_a_loop_on_which_nothing_can_begin_is_told() -> None:
+    """A handler may set a task factory, and it is the loop's for all: its failure would leave jobs that never end."""
+
+    def broken(_loop: Any, coroutine: Any, **_: Any) -> Any:
+        coroutine.close()
+        raise LookupError("no task for you")
+
+    async def break_it() -> None:
+        asyncio.get_running_loop().set_task_factory(broken)
+
+    with loop_floor() as floor:
+        floor.carry_out(break_it)
+        floor.executor.submit([execution(nothing)])
+        wait_until(lambda: floor.faults)
+    assert [type(fault) for fault in floor.faults] == [LookupError]
+
+
+def test_a_watch_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would miss the warnings that it doesn't give any more."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise SystemExit("no look for you")
+
+    monkeypatch.setattr("sa_jobqueue.runner.executors.loop_watch.look", broken)
+    with loop_floor() as floor:
+        wait_until(lambda: floor.faults)
+    assert [type(fault) for fault in floor.faults] == [SystemExit]
+
+
 def test_whoever_cancels_every_task_it_finds_costs_no_outcome() -> None:
     """A task that is cancelled before its first step has no outcome of its own: its job is given back."""
 

@@ -342,3 +342,10 @@ def test_a_stop_releases_lost_claims_once_more_while_there_is_time() -> None:
     assert actions == [WaitUntil(101.0)]
     assert _after(state, now=101.0)[1] == [ReleaseClaim(claim.token)]
     assert _after(state, now=105.0)[1] == [End()]
+
+
+@pytest.mark.parametrize("action", [Count(), GiveBack(("default",)), Drained()])
+def test_what_asks_no_database_does_not_fail(action: Any) -> None:
+    """Jobs that were taken back and not told would be held for ever, and a burst would never end: a fault."""
+    with pytest.raises(ZeroDivisionError):
+        step(_state(), [Failed(action, ZeroDivisionError(), 0.1)], 0.0)

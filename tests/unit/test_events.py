@@ -47,6 +47,23 @@ def test_a_failing_subscriber_is_reported_once_and_hurts_nobody(
     assert str(error) in record.getMessage()
 
 
+def test_logging_that_fails_as_well_hurts_nobody() -> None:
+    """The subscriber that failed may be the log, whose handler then fails on the report too."""
+    told: list[Event] = []
+
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise SystemExit("no log for you")
+
+    logger, handler = logging.getLogger("sa_jobqueue"), Broken()
+    logger.addHandler(handler)
+    try:
+        Subscribers([lambda _event: logger.warning("anything"), told.append]).emit(STARTED)
+    finally:
+        logger.removeHandler(handler)
+    assert told == [STARTED]
+
+
 def test_nobody_listening_is_false() -> None:
     """Whoever emits can skip making the event."""
     assert not Subscribers()
@@ -73,12 +90,13 @@ def test_what_nobody_hears_need_not_be_made() -> None:
     assert not Subscribers().hear(JobStarted)
 
 
-def test_a_subscriber_that_fails_to_say_is_told() -> None:
+@pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(1)])
+def test_a_subscriber_that_fails_to_say_is_told(error: BaseException) -> None:
     """Better an event too many than one that nobody hears of."""
 
     class Broken(Choosy):
         def hears(self, kind: type[Event], verb: Verb | None) -> bool:
-            raise ValueError("boom")
+            raise error
 
     assert Subscribers([Broken()]).hear(JobStarted)
 

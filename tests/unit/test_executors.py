@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ import pytest
 
 from sa_jobqueue.events import Subscribers
 from sa_jobqueue.runner.attempt import Attempts
+from sa_jobqueue.runner.executors import threads as threads_module
 from sa_jobqueue.runner.executors.protocol import Execution, Interruption
 from sa_jobqueue.runner.executors.threads import ThreadExecutor
 from sa_jobqueue.runner.settle import Finished
@@ -185,6 +188,37 @@ def test_an_exception_thrown_into_a_thread_too_late_ends_no_thread() -> None:
     wait_until(lambda: len(outcomes) == 3)
     executor.stop()
     assert executor.join(PATIENCE)
+
+
+def test_an_exception_thrown_into_a_waiting_thread_costs_no_job() -> None:
+    """It is raised when the thread gets its next job, which is carried out all the same, and so is the one after it."""
+    done, threads = list[Execution](), set[int]()
+
+    def carry_out(one: Execution) -> None:
+        threads.add(threading.get_ident())
+        done.append(one)
+
+    executor = ThreadExecutor({"default": 1}, carry_out=carry_out, let_go=carry_out)
+    executor.start()
+    jobs = [execution() for _ in range(4)]
+    executor.submit(jobs[:1])
+    for count, job in enumerate(jobs[1:], start=1):
+        wait_until(lambda count=count: len(done) == count)
+        (thread,) = threads
+        wait_until(lambda thread=thread: _waits(thread), what="a thread that waits")
+        assert ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread), ctypes.py_object(_BareError)
+        )
+        executor.submit([job])
+    wait_until(lambda: len(done) == len(jobs))
+    assert (done, len(threads)) == (jobs, 1)
+    executor.stop()
+    assert executor.join(PATIENCE)
+
+
+def _waits(thread: int) -> bool:
+    """The thread is in its own code and nobody else's."""
+    return sys._current_frames()[thread].f_code.co_filename == threads_module.__file__
 
 
 def test_a_verdict_that_fails_is_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ class _Harness:
 
     def __init__(self, decide: Callable[[Sequence[Any]], list[Any]], perform: Callable[[Any], Any]) -> None:
         self.recorder = Recorder()
-        self.resets = 0
+        self.resets: list[int] = []
         self.ended_with: list[BaseException | None] = []
         self.ended = threading.Event()
         self.loop: Loop[None] = Loop(
@@ -48,8 +48,8 @@ class _Harness:
             subscribers=Subscribers([self.recorder]),
         )
 
-    def _reset(self, _error: Exception) -> None:
-        self.resets += 1
+    def _reset(self, _error: Exception, failures: int) -> None:
+        self.resets.append(failures)
 
     def _end(self, fault: BaseException | None) -> None:
         self.ended_with.append(fault)
@@ -124,7 +124,7 @@ def test_a_failing_action_is_reported_once_and_once_when_it_is_over() -> None:
     (failed,) = harness.recorder.of(LoopFailed)
     assert (failed.loop, failed.failures, "ConnectionError: away" in failed.error) == ("test", 1, True)
     assert (recovered.loop, recovered.failures) == ("test", 20)
-    assert harness.resets == 20
+    assert harness.resets == [*range(1, 21)]
 
 
 def test_other_actions_that_work_are_no_recovery() -> None:

@@ -196,6 +196,24 @@ def test_a_policy_that_raises_is_replaced_and_told(error: BaseException) -> None
     decision.fault.encode("utf-8")
 
 
+class _Unprintable:
+    def __repr__(self) -> str:
+        raise SystemExit(1)
+
+
+class _Incomparable(timedelta):
+    def __ge__(self, other: object) -> bool:
+        raise SystemExit(1)
+
+
+@pytest.mark.parametrize("answer", [_Unprintable(), _Incomparable(seconds=1)])
+def test_an_answer_that_raises_when_it_is_looked_at_is_replaced(answer: Any) -> None:
+    """It is asked by the thread that takes back jobs of lost runners as well, which must not end of it."""
+    decision = decide(lambda _attempt, _error: answer, 3, ERROR)
+    assert decision.delay is not None
+    assert decision.fault
+
+
 @given(st.timedeltas(timedelta(0), LONGEST_DELAY) | st.none(), attempts)
 def test_a_usable_answer_passes_unchanged(answer: timedelta | None, attempt: int) -> None:
     """A policy's own decision, also to give up or to try at once, is what happens."""

@@ -243,3 +243,10 @@ def test_a_stop_ends_in_time_when_nothing_can_be_written() -> None:
 def test_a_stop_of_an_idle_settler_ends_it_at_once() -> None:
     """Nothing pending, nothing to wait for."""
     assert step(Settling(), [StopSettling(until=5.0)], 0.0)[1] == [End()]
+
+
+@pytest.mark.parametrize("action", [Tell(Written(1)), Conclude((), ()), Postpone(())])
+def test_what_asks_no_database_does_not_fail(action: Any) -> None:
+    """Untold, the dispatcher would wait for ever for its slots, and undropped, the runner would hold the job: a fault."""
+    with pytest.raises(ZeroDivisionError):
+        step(Settling(), [Failed(action, ZeroDivisionError(), 0.1)], 0.0)

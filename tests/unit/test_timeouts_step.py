@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from sa_jobqueue.loop import Failed, WaitUntil
-from sa_jobqueue.runner.timeouts import Began, GiveUp, Overdue, TimedOut, TimeOut, Timing, step
+from sa_jobqueue.runner.timeouts import Began, GiveUp, TimedOut, TimeOut, Timing, step
 
 FIRST, SECOND = (1, UUID(int=1)), (2, UUID(int=2))
 
@@ -45,12 +47,8 @@ def test_who_begins_while_others_time_out_is_not_forgotten() -> None:
     assert actions == [WaitUntil(112.0)]
 
 
-def test_what_fails_is_tried_again_after_its_pause() -> None:
-    """Neither at once nor never."""
-    state, (time_out,) = step(Timing(80.0), [Began(110.0)], 110.0)
-    state, actions = step(state, [Failed(time_out, Exception(), 0.5)], 110.0)
-    assert actions == [WaitUntil(110.5)]
-    state, (give_up, _) = step(Timing(80.0, overdue=(Overdue(FIRST, 110.0),)), (), 110.0)
-    state, actions = step(state, [Failed(give_up, Exception(), 0.5)], 110.0)
-    assert actions == [WaitUntil(110.5)]
-    assert step(state, (), 110.5)[1][0] == GiveUp((FIRST,))
+@pytest.mark.parametrize("action", [TimeOut(110.0), GiveUp((FIRST,))])
+def test_a_failure_is_a_fault(action: TimeOut | GiveUp) -> None:
+    """Half of it may be done, and who has been taken out of the watch would be timed by nobody: the runner must end."""
+    with pytest.raises(ZeroDivisionError):
+        step(Timing(80.0), [Failed(action, ZeroDivisionError(), 0.5)], 110.0)

@@ -32,7 +32,7 @@ class AsyncioExecutor:
 
     Handlers that are no coroutine functions run in threads, within the same limits. `on_blocked` is told, once for each
     time, when one handler has kept the loop from turning for more than a second; `on_fault` when the loop itself has
-    broken, so that nothing of it will ever go on.
+    broken, its watch, or what begins and ends tasks on it, so that nothing of that will ever go on.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AsyncioExecutor:
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._watch = LoopWatch(self._loop, self._thread, self._on_blocked)
+        self._watch = LoopWatch(self._loop, self._thread, self._on_blocked, self._on_fault)
         try:
             self._threads.start()
             self._watch.start()
@@ -102,9 +102,16 @@ class AsyncioExecutor:
     def _call(self, act: Callable[[], None]) -> None:
         if self._loop is not None:
             with suppress(RuntimeError):  # it is closed: whatever still comes waits to be taken back
-                self._loop.call_soon_threadsafe(act)
+                self._loop.call_soon_threadsafe(self._do, act)
 
     # From here on everything runs on the loop.
+
+    def _do(self, act: Callable[[], None]) -> None:
+        """What is ours to do there: its failure would be asyncio's to log, and a slot would be lost with its job."""
+        try:
+            act()
+        except BaseException as fault:
+            self._on_fault(fault)
 
     def _fill(self) -> None:
         for lane in self._lanes.values():
@@ -123,18 +130,23 @@ class AsyncioExecutor:
                 self._begin(lane, execution)
 
     def _begin(self, lane: _Lane, execution: Execution) -> None:
+        if execution.handler.is_async:
+            self._begin_task(lane, execution)
+        else:
+            self._threads.put(execution)
         lane.running += 1
         self._running += 1
-        if not execution.handler.is_async:
-            self._threads.put(execution)
-            return
+
+    def _begin_task(self, lane: _Lane, execution: Execution) -> None:
         run = _Run(execution)
         task = asyncio.get_running_loop().create_task(
             run.carry_out(self._carry_out_async), context=self._context.copy()
         )
         # Kept here, for the loop itself holds no task that waits.
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._after_task(lane, run, task), context=self._context)
+        task.add_done_callback(
+            lambda task: self._do(lambda: self._after_task(lane, run, task)), context=self._context
+        )
 
     def _after_task(self, lane: _Lane, run: _Run, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -180,6 +192,7 @@ class AsyncioExecutor:
                 return
         self._watch.stop()
         self._threads.stop()
+        loop.set_task_factory(None)  # of some handler
         _end_leftovers(loop)
         for close in (loop.shutdown_asyncgens, loop.shutdown_default_executor):
             _run_to_end(loop, close())

@@ -66,19 +66,24 @@ def look(state: Watching, callback: Handle | None, *, turned: bool, elapsed: flo
 
 
 class LoopWatch:
-    """Looks at one loop while it runs; `on_blocked` is called in the watching thread, once for each blocking."""
+    """Looks at one loop while it runs; `on_blocked` is called in the watching thread, once for each blocking.
+
+    `on_fault` is told what ended the watching thread before its time.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         thread: threading.Thread,
         on_blocked: Callable[[Blockage], None],
+        on_fault: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
         self._looped = thread
         self._on_blocked = on_blocked
+        self._on_fault = on_fault
         self._stopping = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="sa_jobqueue-loop-watch", daemon=True)
+        self._watcher = threading.Thread(target=self._run, name="sa_jobqueue-loop-watch", daemon=True)
         self._turned = True
 
     def start(self) -> None:
@@ -89,6 +94,12 @@ class LoopWatch:
         self._stopping.set()
         if self._watcher.ident is not None:
             self._watcher.join()
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException as fault:
+            self._on_fault(fault)
 
     def _watch(self) -> None:
         state, looked_at = Watching(), time.monotonic()

@@ -6,6 +6,7 @@ import contextvars
 import threading
 import time
 from contextlib import suppress
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -125,13 +126,18 @@ class Pool:
         self._threads.append(thread)
 
     def _work(self) -> None:
-        while (execution := self._waiting.get()) is not None:
-            # Whatever a library threw into this thread for a handler, too late: the next job isn't meant.
+        line = iter(self._waiting.get, None)
+        taken: list[Execution] = []
+        while True:
+            # Whatever a library throws into this thread for a handler, too late: the next job isn't meant. A thread that
+            # waits sees it when it gets one; taken by a single call, that one is here all the same.
             with suppress(BaseException):
-                if self._stopped:
-                    self._let_go(execution)
-                else:
-                    # What a handler sets in its context is no business of the next one's.
-                    contextvars.copy_context().run(self._carry_out, execution)
-            # Let go before waiting for the next: an idle thread must not keep a payload alive.
-            del execution
+                while True:
+                    taken.extend(islice(line, 1 - len(taken)))
+                    if not taken:
+                        return
+                    if self._stopped:
+                        self._let_go(taken.pop())
+                    else:
+                        # What a handler sets in its context is no business of the next one's.
+                        contextvars.copy_context().run(self._carry_out, taken.pop())
