@@ -32,7 +32,7 @@ from sa_jobqueue.runner.watch import Watch
 from sa_jobqueue.store.ear import Ear
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.store import Store
-from sa_jobqueue.store.trouble import refused
+from sa_jobqueue.store.trouble import needs_new_session
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -220,9 +220,7 @@ class Crew:
                 store.close()
 
         def on_error(error: Exception, failures: int) -> None:
-            # What the server refuses has not broken the connection, and another one costs both sides time. Refused again
-            # it may be the session itself: it keeps the settings that it began with, and the server that it found.
-            if store is not None and (failures > 1 or not refused(error)):
+            if store is not None and needs_new_session(error, failures):
                 store.reset()
 
         return Loop(

@@ -30,6 +30,15 @@ def refused(error: Exception) -> bool:
     return sqlstate is not None and not sqlstate.startswith(_ENDING)
 
 
+def needs_new_session(error: Exception, failures: int) -> bool:
+    """Whether to connect anew before that is tried again which has failed so many times in a row.
+
+    What the server refuses has not broken the connection, and another one costs both sides time. Refused again, it may be
+    the session itself: it keeps the settings that it began with, and the server that it found.
+    """
+    return failures > 1 or not refused(error)
+
+
 def because_of_a_row(error: Exception) -> bool:
     """The same statement may pass without one of its rows: the server, or the driver before it, took offence at one.
 

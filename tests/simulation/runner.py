@@ -34,7 +34,7 @@ from sa_jobqueue.runner.roles.timekeeper import Timekeeper
 from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.watch import Watch
 from sa_jobqueue.states import Verb
-from sa_jobqueue.store.trouble import refused
+from sa_jobqueue.store.trouble import needs_new_session
 from tests.simulation.block import Block, SimulatedCompleting
 from tests.simulation.checks import Checks
 from tests.simulation.database import Database
@@ -374,7 +374,7 @@ class SimulatedRunner:
             state=state,
             step=step,
             perform=hands(store),
-            on_error=lambda error: None if refused(error) else store.reset(),
+            on_error=lambda error, failures: store.reset() if needs_new_session(error, failures) else None,
             on_end=lambda fault: self._on_end(name, fault),
             subscribers=self.subscribers,
         )

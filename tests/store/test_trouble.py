@@ -9,7 +9,7 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.store.own_connection import OwnConnection
-from sa_jobqueue.store.trouble import because_of_a_row, fault_of, nothing_landed, refused
+from sa_jobqueue.store.trouble import because_of_a_row, fault_of, needs_new_session, nothing_landed, refused
 
 
 @pytest.fixture(params=["autocommit", "explicit BEGIN"])
@@ -37,6 +37,7 @@ def test_what_the_server_refuses_has_not_landed(connection: OwnConnection, state
     error = _error(lambda: connection.rows(text(statement)))
     assert refused(error)
     assert nothing_landed(error)
+    assert [needs_new_session(error, failures) for failures in (1, 2, 3)] == [False, True, True]
 
 
 def test_a_statement_of_another_session_is_no_rows_fault(connection: OwnConnection) -> None:
@@ -57,6 +58,7 @@ def test_a_connection_that_breaks_leaves_it_open(connection: OwnConnection, engi
         other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
     in_between = _error(lambda: connection.rows(text("SELECT 1")))
     for error in (in_the_middle, in_between):
+        assert needs_new_session(error, 1)
         assert not refused(error)
         assert not nothing_landed(error)
 
