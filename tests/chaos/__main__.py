@@ -1,0 +1,29 @@
+"""`python -m tests.chaos [--jobs N] [--seed N] [--minutes M]`: the long form."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Sequence
+
+from tests.chaos.drive import run
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python3 tests soak", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=100_000, help="end once so many jobs were added (100000)")
+    parser.add_argument("--minutes", type=float, default=0, help="and no sooner than this (0)")
+    parser.add_argument("--seed", type=int, default=None, help="of the plan of faults; any, when not given")
+    parser.add_argument("--longest", type=float, default=8, help="seconds that an outage lasts at most (8)")
+    given = parser.parse_args(arguments)
+    seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
+    report = run(seed=seed, jobs=given.jobs, minutes=given.minutes, longest=given.longest)
+    print(report.table(), flush=True)
+    for fault in report.wrong():
+        print(f"WRONG: {fault}")
+    return 1 if report.wrong() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,92 @@
+"""What came of a run: a table for people, and what is wrong, if anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tests.chaos import checks
+from tests.chaos.faults import OUTAGES
+from tests.chaos.fleet import Lines
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One fault, or several at once: how long it lasted, and how long until every runner claimed again.
+
+    `rescue` is how late a lost job was taken back, counted from the end of its lease or of the fault. `lines` is what
+    each runner has logged while it lasted.
+    """
+
+    kinds: tuple[str, ...]
+    seconds: float
+    recovery: float | None
+    rescue: float
+    lines: Sequence[Lines]
+
+    @property
+    def name(self) -> str:
+        return self.kinds[0] if len(self.kinds) == 1 else "two at once"
+
+    @property
+    def outage(self) -> bool:
+        return not OUTAGES.isdisjoint(self.kinds)
+
+    @property
+    def worst_lines(self) -> Lines:
+        return Lines(max(it.jobs for it in self.lines), max(it.itself for it in self.lines))
+
+
+@dataclass
+class Report:
+    seed: int
+    server: str
+    strikes: list[Strike] = field(default_factory=list)
+    sums: dict[str, int] = field(default_factory=dict)
+    offenders: dict[str, list[int]] = field(default_factory=dict)
+    ends: Counter[int] = field(default_factory=Counter)
+    logs: dict[str, str] = field(default_factory=dict)
+    #: What went wrong beyond the account.
+    remarks: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    rest: float = 0.0
+
+    def lost(self) -> int:
+        return sum(len(self.offenders.get(check, ())) for check in checks.LOST)
+
+    def table(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"seed {self.seed}, {self.seconds:.0f} s, {self.server}"
+        sums = {
+            **self.sums,
+            "lost": self.lost(),
+            "doubled completions": len(self.offenders.get("completed twice", ())),
+            "doubled effects": len(self.offenders.get("effect twice", ())),
+        }
+        for name, value in sums.items():
+            yield f"  {name:<24}{value:>10,}"
+        yield f"  {'at rest after':<24}{self.rest:>10.1f} s"
+        yield f"  {'ends of processes':<24}{dict(self.ends)}"
+        yield f"  {'fault':<24}{'times':>6}{'longest':>9}{'recovery':>10}{'rescue':>8}{'lines/s':>9}{'of jobs/s':>11}"
+        for name in sorted({strike.name for strike in self.strikes}):
+            strikes = [strike for strike in self.strikes if strike.name == name]
+            recoveries = [strike.recovery for strike in strikes]
+            worst = "never" if None in recoveries else f"{max(filter(None, recoveries)):.1f}"
+            rates = [
+                (lines.itself / max(strike.seconds, 1), lines.jobs / max(strike.seconds, 1))
+                for strike in strikes
+                for lines in [strike.worst_lines]
+            ]
+            yield (
+                f"  {name:<24}{len(strikes):>6}{max(it.seconds for it in strikes):>9.1f}{worst:>10}"
+                f"{max(it.rescue for it in strikes):>8.1f}{max(own for own, _ in rates):>9.1f}"
+                f"{max(of_jobs for _, of_jobs in rates):>11.1f}"
+            )
+
+    def wrong(self) -> list[str]:
+        """What must not be; empty when the run has passed."""
+        found = [f"{name}: {len(ids)}, such as {ids[:5]}" for name, ids in self.offenders.items()]
+        return [*found, *self.remarks]
