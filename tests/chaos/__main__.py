@@ -18,11 +18,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--longest", type=float, default=8, help="seconds that an outage lasts at most (8)")
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
-    report = run(seed=seed, jobs=given.jobs, minutes=given.minutes, longest=given.longest)
+    report = run(seed=seed, jobs=given.jobs, minutes=given.minutes, longest=given.longest, tell=_tell)
     print(report.table(), flush=True)
     for fault in report.wrong():
         print(f"WRONG: {fault}")
     return 1 if report.wrong() else 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ jobs = Registry()
 
 @cache
 def engine() -> Engine:
-    return create_engine(os.environ[URL_VARIABLE], pool_size=10)
+    return create_engine(os.environ[URL_VARIABLE], pool_size=4, max_overflow=0)
 
 
 def begin(ctx: JobContext) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from random import Random
 
@@ -19,6 +19,8 @@ from tests.support.databases import FAST, install
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
+#: Where a run tells how it gets on.
+Tell = Callable[[str], None]
 #: Seconds from the end of a fault until every runner claims again: a statement that is given up, the longest backoff
 #: of a loop, and a start of the process.
 RECOVERY = DEADLINE + 5.0 + 5.0
@@ -30,7 +32,7 @@ _CLAIMS = """
     WHERE seq > %(seq)s AND new_status = 'running' AND at >= to_timestamp(%(since)s) GROUP BY leased_by
 """
 _RESCUE = """
-    SELECT coalesce(max(extract(epoch FROM at)::float - greatest(extract(epoch FROM lease_until)::float, %(until)s)), 0)
+    SELECT greatest(max(extract(epoch FROM at - greatest(lease_until, to_timestamp(%(until)s)))::float), 0)
     FROM chaos_rescues WHERE seq > %(seq)s AND at >= to_timestamp(%(since)s)
 """
 _SUMS = {
@@ -58,11 +60,13 @@ def every_kind(chance: Random) -> list[tuple[str, ...]]:
     return strikes
 
 
-def run(*, seed: int, jobs: int = 0, minutes: float = 0, longest: float = 2.0) -> Report:
+def run(
+    *, seed: int, jobs: int = 0, minutes: float = 0, longest: float = 2.0, tell: Tell = lambda _: None
+) -> Report:
     """Every kind of fault at least once, and again until there were so many jobs and it took so long."""
     with ExitStack() as stack:
         server = stack.enter_context(
-            start_postgres(settings={**FAST, "max_connections": "80", "shared_buffers": "256MB"}, tcp=True)
+            start_postgres(settings={**FAST, "max_connections": "120", "shared_buffers": "256MB"}, tcp=True)
         )
         server.create_database(DATABASE)
         url = server.url(DATABASE, tcp=True)
@@ -73,7 +77,7 @@ def run(*, seed: int, jobs: int = 0, minutes: float = 0, longest: float = 2.0) -
         load = Load(url, seed=seed)
         report = Report(seed=seed, server=server.description)
         with world.fleet.running():
-            _work(world, load, report, seed=seed, jobs=jobs, seconds=minutes * 60)
+            _work(world, load, report, tell, seed=seed, jobs=jobs, seconds=minutes * 60)
         _account(world, load, report)
         return report
 
@@ -85,14 +89,18 @@ def _world(server: PostgresServer, url: str, longest: float) -> Iterator[World]:
         yield World(server, url, proxy, fleet, watch, longest)
 
 
-def _work(world: World, load: Load, report: Report, *, seed: int, jobs: int, seconds: float) -> None:
+def _work(
+    world: World, load: Load, report: Report, tell: Tell, *, seed: int, jobs: int, seconds: float
+) -> None:
     chance = Random(seed)
     began = time.monotonic()
     with load.going_on():
-        _recover(world, 0, time.time())
+        _recover(world, report, "the start", 0, time.time())
         while not report.strikes or len(load.promises) < jobs or time.monotonic() - began < seconds:
             for kinds in every_kind(chance):
-                report.strikes.append(_strike(world, kinds, chance))
+                strike = _strike(world, report, kinds, chance)
+                report.strikes.append(strike)
+                tell(f"{time.monotonic() - began:6.0f} s {len(load.promises):7,} jobs  {strike}")
                 world.proxy.texts.clear()
     calm = time.monotonic()
     unfinished = "SELECT count(*) FROM jobqueue_jobs WHERE status IN ('ready', 'running')"
@@ -104,7 +112,7 @@ def _work(world: World, load: Load, report: Report, *, seed: int, jobs: int, sec
     report.seconds = time.monotonic() - began
 
 
-def _strike(world: World, kinds: Sequence[str], chance: Random) -> Strike:
+def _strike(world: World, report: Report, kinds: Sequence[str], chance: Random) -> Strike:
     """Strike, wait for the end of it, and then until every runner claims again."""
     seq = world.watch.value("SELECT coalesce(max(seq), 0) FROM chaos_audit")
     seeds = [chance.random() for _ in kinds]
@@ -118,23 +126,26 @@ def _strike(world: World, kinds: Sequence[str], chance: Random) -> Strike:
     for thread in threads:
         thread.join()
     lifted, after = time.time(), world.fleet.lines()
-    recovered = _recover(world, seq, lifted)
+    recovered = _recover(world, report, " and ".join(kinds), seq, lifted)
     rescued = world.watch.value(_RESCUE, {"seq": seq, "since": struck, "until": lifted})
     lines = [after[name] - before[name] for name in after]
     return Strike(tuple(kinds), lifted - struck, recovered, rescued, lines)
 
 
-def _recover(world: World, seq: int, since: float) -> float | None:
+def _recover(world: World, report: Report, kinds: str, seq: int, since: float) -> float | None:
     """Seconds until every runner has claimed; None when one has not for a long time."""
+    found: dict[str, float] = {}
 
-    def claims() -> dict[str, float] | None:
-        found = dict(world.watch.rows(_CLAIMS, {"seq": seq, "since": since}))
-        return found if found.keys() >= world.fleet.names else None
+    def all_have_claimed() -> bool:
+        found.update(world.watch.rows(_CLAIMS, {"seq": seq, "since": since}))
+        return found.keys() >= world.fleet.names
 
     try:
-        return max(wait_until(claims, timeout=4 * RECOVERY).values()) - since
+        wait_until(all_have_claimed, timeout=4 * RECOVERY)
     except AssertionError:
+        report.remarks.append(f"after {kinds}: no claim by {', '.join(world.fleet.names - found.keys())}")
         return None
+    return max(found.values()) - since
 
 
 def _account(world: World, load: Load, report: Report) -> None:

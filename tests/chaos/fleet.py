@@ -24,6 +24,7 @@ OPTIONS = (
 )
 #: What a runner ends with that can't reach the database at its start, and one that had to hand something back.
 UNREACHABLE, HANDED_BACK = 3, 7
+_RECORD = re.compile(r"\d\d:\d\d:\d\d ")
 _OF_A_JOB = re.compile(r"\bjob \d+\b")
 _SKEWED = os.pathsep.join([str(Path(__file__).parents[1] / "apps" / "skewed"), str(ROOT)])
 
@@ -40,7 +41,8 @@ class Lines:
 
 
 def count_lines(log: str) -> Lines:
-    lines = log.splitlines()
+    """Records, not the lines of their details."""
+    lines = [line for line in log.splitlines() if _RECORD.match(line)]
     about_jobs = sum(bool(_OF_A_JOB.search(line)) for line in lines)
     return Lines(about_jobs, len(lines) - about_jobs)
 
@@ -59,6 +61,7 @@ class Member:
     surprises: list[str] = field(default_factory=list)
     _earlier: str = ""
     _leaving: bool = False
+    _closed: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def start(self) -> None:
@@ -97,21 +100,23 @@ class Member:
             self._note_end()
             self._replace()
 
-    def stop(self) -> None:
-        """SIGTERM, and its end."""
+    def wait(self) -> None:
+        """Until it has ended, told to."""
         with self._lock:
-            self.send(signal.SIGTERM)
-            self._process.wait()
             self._note_end()
 
     def close(self) -> None:
-        self._process.close()
+        """Not later than this it ends; what it has said stays."""
+        with self._lock:
+            self._earlier = self.log
+            self._process.close()
+            self._closed = True
 
     @property
     def log(self) -> str:
         """All that its processes have said."""
         with self._lock:
-            return self._earlier + self._process.text
+            return self._earlier if self._closed else self._earlier + self._process.text
 
     def _note_end(self) -> None:
         code = self._process.wait()
@@ -144,7 +149,7 @@ class Fleet:
             for member in self.members:
                 member.send(signal.SIGTERM)
             for member in self.members:
-                member.stop()
+                member.wait()
         finally:
             self._end_supervision()
             for member in self.members:

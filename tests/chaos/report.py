@@ -25,6 +25,10 @@ class Strike:
     rescue: float
     lines: Sequence[Lines]
 
+    def __str__(self) -> str:
+        recovery = "never" if self.recovery is None else f"{self.recovery:.1f} s"
+        return f"{' and '.join(self.kinds)}: {self.seconds:.1f} s, at work again after {recovery}"
+
     @property
     def name(self) -> str:
         return self.kinds[0] if len(self.kinds) == 1 else "two at once"
