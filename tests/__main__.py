@@ -42,9 +42,8 @@ def main(arguments: list[str]) -> int:
         python = ensure_environment(["test", "lint"])
         if not runs_inside(python):
             replace_process([str(python), "-m", "tests", *arguments], ROOT)
-        for name, module in ALONE.items():
-            if arguments[:1] == [name]:
-                replace_process([str(python), "-m", module, *arguments[1:]], ROOT)
+        if arguments and arguments[0] in ALONE:
+            replace_process([str(python), "-m", ALONE[arguments[0]], *arguments[1:]], ROOT)
         os.chdir(ROOT)
         from tests.support.steps import all_tests, gates, oldest_sqlalchemy, pytest, run
 

@@ -20,9 +20,10 @@ def main(arguments: Sequence[str]) -> int:
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     report = run(seed=seed, jobs=given.jobs, minutes=given.minutes, longest=given.longest, tell=_tell)
     print(report.table(), flush=True)
-    for fault in report.wrong():
+    found = [*report.wrong(), *report.slow()]
+    for fault in found:
         print(f"WRONG: {fault}")
-    return 1 if report.wrong() else 0
+    return 1 if found else 0
 
 
 def _tell(line: str) -> None:

@@ -11,7 +11,7 @@ from random import Random
 from sa_jobqueue.testing import PostgresServer, start_postgres
 from tests.chaos import checks, ledger
 from tests.chaos.faults import DATABASE, FAULTS, World
-from tests.chaos.fleet import DEADLINE, LEASE, Fleet, members
+from tests.chaos.fleet import Fleet, members
 from tests.chaos.load import Load
 from tests.chaos.report import Report, Strike
 from tests.chaos.watch import Watch, connect
@@ -19,14 +19,10 @@ from tests.support.databases import FAST, install
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
+#: Seconds that are waited for what must come. What is long before that is judged by the report.
+PATIENCE = 120.0
 #: Where a run tells how it gets on.
 Tell = Callable[[str], None]
-#: Seconds from the end of a fault until every runner claims again: a statement that is given up, the longest backoff
-#: of a loop, and a start of the process.
-RECOVERY = DEADLINE + 5.0 + 5.0
-#: Seconds from the last fault and the last job until all is at rest: the same, and a lost lease with its margin, and
-#: the longest handler once more.
-REST = RECOVERY + LEASE * 4 / 3 + 5.0
 _CLAIMS = """
     SELECT leased_by, extract(epoch FROM min(at))::float FROM chaos_audit
     WHERE seq > %(seq)s AND new_status = 'running' AND at >= to_timestamp(%(since)s) GROUP BY leased_by
@@ -93,9 +89,9 @@ def _work(
     world: World, load: Load, report: Report, tell: Tell, *, seed: int, jobs: int, seconds: float
 ) -> None:
     chance = Random(seed)
-    began = time.monotonic()
+    began, began_at = time.monotonic(), time.time()
     with load.going_on():
-        _recover(world, report, "the start", 0, time.time())
+        report.start = _recover(world, report, "the start", 0, began_at) or PATIENCE
         while not report.strikes or len(load.promises) < jobs or time.monotonic() - began < seconds:
             for kinds in every_kind(chance):
                 strike = _strike(world, report, kinds, chance)
@@ -105,7 +101,7 @@ def _work(
     calm = time.monotonic()
     unfinished = "SELECT count(*) FROM jobqueue_jobs WHERE status IN ('ready', 'running')"
     try:
-        wait_until(lambda: world.watch.value(unfinished) == 0, timeout=4 * REST, what="rest")
+        wait_until(lambda: world.watch.value(unfinished) == 0, timeout=PATIENCE, what="rest")
     except AssertionError as error:
         report.remarks.append(str(error))
     report.rest = time.monotonic() - calm
@@ -141,7 +137,7 @@ def _recover(world: World, report: Report, kinds: str, seq: int, since: float) -
         return found.keys() >= world.fleet.names
 
     try:
-        wait_until(all_have_claimed, timeout=4 * RECOVERY)
+        wait_until(all_have_claimed, timeout=PATIENCE)
     except AssertionError:
         report.remarks.append(f"after {kinds}: no claim by {', '.join(world.fleet.names - found.keys())}")
         return None

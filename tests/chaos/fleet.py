@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from sa_jobqueue.loop import LONGEST_BACKOFF
 from tests.chaos import app
 from tests.support.runners import ROOT, RunnerProcess
 
 #: Seconds: the lease, and how long a runner with such a lease waits for the answer to a statement.
 LEASE, DEADLINE = 2.0, 5.0
+#: The longest pause between two tries of a loop, and how many loops there are.
+BACKOFF, LOOPS = LONGEST_BACKOFF, 5
 OPTIONS = (
     *("--lease", f"{LEASE:g}s", "--poll-interval", "200ms", "--rescue-interval", "200ms", "--grace", "5s"),
     *("--log-level", "warning"),

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from tests.chaos import checks
 from tests.chaos.faults import OUTAGES
-from tests.chaos.fleet import Lines
+from tests.chaos.fleet import BACKOFF, DEADLINE, LEASE, LOOPS, Lines
+
+#: Seconds from the end of a fault until every runner claims again, but for starts of processes: a statement is given up,
+#: and a loop has its longest backoff before it.
+RECOVERY = DEADLINE + BACKOFF
+#: Seconds from the last fault and the last new job until all is at rest: lost leases end, with their margin, and what
+#: was lost is run again, with what else waited.
+REST = RECOVERY + LEASE * 4 / 3 + 5.0
+#: Lines a second that a runner may log about itself during an outage; each of its loops has one more to begin with.
+LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,8 @@ class Report:
     #: What went wrong beyond the account.
     remarks: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    #: Until every runner had claimed for the first time: what starts take on this machine.
+    start: float = 0.0
     rest: float = 0.0
 
     def lost(self) -> int:
@@ -72,6 +83,7 @@ class Report:
         }
         for name, value in sums.items():
             yield f"  {name:<24}{value:>10,}"
+        yield f"  {'at work after':<24}{self.start:>10.1f} s"
         yield f"  {'at rest after':<24}{self.rest:>10.1f} s"
         yield f"  {'ends of processes':<24}{dict(self.ends)}"
         yield f"  {'fault':<24}{'times':>6}{'longest':>9}{'recovery':>10}{'rescue':>8}{'lines/s':>9}{'of jobs/s':>11}"
@@ -93,4 +105,19 @@ class Report:
     def wrong(self) -> list[str]:
         """What must not be; empty when the run has passed."""
         found = [f"{name}: {len(ids)}, such as {ids[:5]}" for name, ids in self.offenders.items()]
-        return [*found, *self.remarks]
+        return [*found, *self.remarks, *self._storms()]
+
+    def slow(self) -> list[str]:
+        """What took longer than it should on a machine that has the time."""
+        bound = RECOVERY + 2 * self.start
+        found = [
+            f"{strike}: above {bound:.1f} s" for strike in self.strikes if (strike.recovery or 0) > bound
+        ]
+        if self.rest > REST + self.start:
+            found.append(f"at rest after {self.rest:.1f} s: above {REST + self.start:.1f} s")
+        return found
+
+    def _storms(self) -> Iterator[str]:
+        for strike in self.strikes:
+            if strike.outage and strike.worst_lines.itself > LOOPS + LINES * strike.seconds:
+                yield f"{strike}: {strike.worst_lines.itself} lines of one runner about itself"
