@@ -31,6 +31,10 @@ _RESCUE = """
     SELECT greatest(max(extract(epoch FROM at - greatest(lease_until, to_timestamp(%(until)s)))::float), 0)
     FROM chaos_rescues WHERE seq > %(seq)s AND at >= to_timestamp(%(since)s)
 """
+_CLAIMED = """
+    SELECT count(*) FROM chaos_claims
+    WHERE seq > %(seq)s AND at BETWEEN to_timestamp(%(since)s) AND to_timestamp(%(until)s)
+"""
 _SUMS = {
     "jobs": "SELECT count(*) FROM chaos_audit WHERE op = 'INSERT'",
     "runs": "SELECT count(*) FROM chaos_runs",
@@ -123,9 +127,15 @@ def _strike(world: World, report: Report, kinds: Sequence[str], chance: Random) 
         thread.join()
     lifted, after = time.time(), world.fleet.lines()
     recovered = _recover(world, report, " and ".join(kinds), seq, lifted)
-    rescued = world.watch.value(_RESCUE, {"seq": seq, "since": struck, "until": lifted})
-    lines = [after[name] - before[name] for name in after]
-    return Strike(tuple(kinds), lifted - struck, recovered, rescued, lines)
+    span = {"seq": seq, "since": struck, "until": lifted}
+    return Strike(
+        tuple(kinds),
+        seconds=lifted - struck,
+        recovery=recovered,
+        rescue=world.watch.value(_RESCUE, span),
+        claims=world.watch.value(_CLAIMED, span),
+        lines=[after[name] - before[name] for name in after],
+    )
 
 
 def _recover(world: World, report: Report, kinds: str, seq: int, since: float) -> float | None:

@@ -5,6 +5,7 @@ Another kind is another function with `@fault`. Victims and durations come from 
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from tests.chaos.watch import NAME, Watch, connect
 from tests.support.proxy import Proxy
 
 DATABASE = "chaos"
+_SESSIONS = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> %(name)s"
 
 
 @dataclass
@@ -43,8 +45,7 @@ class World:
     def terminate(self, share: float = 1.0) -> None:
         """End sessions, but for the driver's own."""
         self.watch.rows(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE backend_type = 'client backend' AND application_name <> %(name)s AND random() < %(share)s",
+            f"SELECT pg_terminate_backend(pid) {_SESSIONS} AND random() < %(share)s",
             {"name": NAME, "share": share},
         )
 
@@ -95,6 +96,24 @@ def terminate(world: World, chance: Random) -> None:
     world.terminate(chance.choice([0.1, 0.5, 1.0]))
 
 
+@fault("backends stopped", outage=True)
+def stall(world: World, chance: Random) -> None:
+    """Half of the sessions stop in the midst of what they do and go on later: what was given up may still land."""
+    if world.server.bin_folder is None:
+        return  # its processes have other numbers here
+    with world.server_lock, ExitStack() as stopped:
+        for (pid,) in world.watch.rows(f"SELECT pid {_SESSIONS} AND random() < 0.5", {"name": NAME}):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                stopped.callback(_go_on, pid)
+        world.last(chance, least=DEADLINE)
+
+
+def _go_on(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
 @fault("restart, fast", outage=True)
 def restart_fast(world: World, chance: Random) -> None:
     _restart(world, chance, "fast")
@@ -125,16 +144,14 @@ def read_only(world: World, chance: Random) -> None:
 
 @fault("too many clients", outage=True)
 def crowd(world: World, chance: Random) -> None:
-    """Everybody is sent away, and somebody else takes every place that becomes free."""
+    """All places are taken, by somebody who is faster whenever one becomes free; who got one all the same loses it."""
     with world.server_lock, ExitStack() as places:
-        world.watch.rows("SELECT")
-        world.terminate()
         ends_at = time.monotonic() + 0.5 + chance.random() * world.longest
         while time.monotonic() < ends_at:
             try:
                 places.enter_context(connect(world.url))
             except psycopg.OperationalError:
-                time.sleep(0.02)
+                world.terminate()
 
 
 @fault("black hole", outage=True)

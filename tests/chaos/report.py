@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos import checks
@@ -24,14 +24,15 @@ LINES = 5
 class Strike:
     """One fault, or several at once: how long it lasted, and how long until every runner claimed again.
 
-    `rescue` is how late a lost job was taken back, counted from the end of its lease or of the fault. `lines` is what
-    each runner has logged while it lasted.
+    `rescue` is how late a lost job was taken back, counted from the end of its lease or of the fault. `claims` is how many
+    jobs were claimed while it lasted, `lines` what each runner has logged meanwhile.
     """
 
     kinds: tuple[str, ...]
     seconds: float
     recovery: float | None
     rescue: float
+    claims: int
     lines: Sequence[Lines]
 
     def __str__(self) -> str:
@@ -86,21 +87,10 @@ class Report:
         yield f"  {'at work after':<24}{self.start:>10.1f} s"
         yield f"  {'at rest after':<24}{self.rest:>10.1f} s"
         yield f"  {'ends of processes':<24}{dict(self.ends)}"
-        yield f"  {'fault':<24}{'times':>6}{'longest':>9}{'recovery':>10}{'rescue':>8}{'lines/s':>9}{'of jobs/s':>11}"
+        yield "".join([f"  {'fault':<24}", *(f"{title:>11}" for title in _COLUMNS)])
         for name in sorted({strike.name for strike in self.strikes}):
-            strikes = [strike for strike in self.strikes if strike.name == name]
-            recoveries = [strike.recovery for strike in strikes]
-            worst = "never" if None in recoveries else f"{max(filter(None, recoveries)):.1f}"
-            rates = [
-                (lines.itself / max(strike.seconds, 1), lines.jobs / max(strike.seconds, 1))
-                for strike in strikes
-                for lines in [strike.worst_lines]
-            ]
-            yield (
-                f"  {name:<24}{len(strikes):>6}{max(it.seconds for it in strikes):>9.1f}{worst:>10}"
-                f"{max(it.rescue for it in strikes):>8.1f}{max(own for own, _ in rates):>9.1f}"
-                f"{max(of_jobs for _, of_jobs in rates):>11.1f}"
-            )
+            cells = _row([strike for strike in self.strikes if strike.name == name])
+            yield "".join([f"  {name:<24}", *(f"{cell:>11}" for cell in cells)])
 
     def wrong(self) -> list[str]:
         """What must not be; empty when the run has passed."""
@@ -121,3 +111,24 @@ class Report:
         for strike in self.strikes:
             if strike.outage and strike.worst_lines.itself > LOOPS + LINES * strike.seconds:
                 yield f"{strike}: {strike.worst_lines.itself} lines of one runner about itself"
+
+
+#: Times and rates are the worst ones, of lines those of the runner that wrote most; about itself, and about jobs.
+_COLUMNS = ("times", "lasted s", "claims/s", "recovery s", "rescue s", "lines/s", "of jobs/s")
+
+
+def _row(strikes: Sequence[Strike]) -> tuple[str, ...]:
+    never = any(strike.recovery is None for strike in strikes)
+
+    def worst(figure: Callable[[Strike], float], per_second: bool = False) -> str:
+        return f"{max(figure(it) / (max(it.seconds, 1) if per_second else 1) for it in strikes):.1f}"
+
+    return (
+        str(len(strikes)),
+        worst(lambda it: it.seconds),
+        worst(lambda it: it.claims, per_second=True),
+        "never" if never else worst(lambda it: it.recovery or 0.0),
+        worst(lambda it: it.rescue),
+        worst(lambda it: it.worst_lines.itself, per_second=True),
+        worst(lambda it: it.worst_lines.jobs, per_second=True),
+    )

@@ -20,7 +20,9 @@ LOG = """\
 
 
 def report(*, kind: str = "read-only", recovery: float = 1.0, itself: int = 0, rest: float = 1.0) -> Report:
-    strike = Strike((kind,), seconds=2.0, recovery=recovery, rescue=0.0, lines=[Lines(), Lines(99, itself)])
+    strike = Strike(
+        (kind,), seconds=2.0, recovery=recovery, rescue=0.0, claims=0, lines=[Lines(), Lines(99, itself)]
+    )
     return Report(seed=1, server="none", strikes=[strike], start=1.0, rest=rest)
 
 
