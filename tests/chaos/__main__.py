@@ -6,6 +6,7 @@ import argparse
 import secrets
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.chaos.drive import run
 
@@ -16,10 +17,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=0, help="and no sooner than this (0)")
     parser.add_argument("--seed", type=int, default=None, help="of the plan of faults; any, when not given")
     parser.add_argument("--longest", type=float, default=8, help="seconds that an outage lasts at most (8)")
+    parser.add_argument("--logs", type=Path, default=None, help="a folder for what the runners have logged")
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     report = run(seed=seed, jobs=given.jobs, minutes=given.minutes, longest=given.longest, tell=_tell)
     print(report.table(), flush=True)
+    if given.logs is not None:
+        given.logs.mkdir(parents=True, exist_ok=True)
+        for name, log in report.logs.items():
+            (given.logs / f"{name}.log").write_text(log)
     found = [*report.wrong(), *report.slow()]
     for fault in found:
         print(f"WRONG: {fault}")

@@ -54,7 +54,7 @@ def every_kind(chance: Random) -> list[tuple[str, ...]]:
     kinds = chance.sample(sorted(FAULTS), len(FAULTS))
     strikes: list[tuple[str, ...]] = []
     while kinds:
-        size = 2 if len(kinds) > 1 and chance.random() < 0.3 else 1
+        (size,) = chance.choices([1, 2, 3], [7, 3, 1])
         strikes.append(tuple(kinds[:size]))
         del kinds[:size]
     return strikes

@@ -41,7 +41,7 @@ class Strike:
 
     @property
     def name(self) -> str:
-        return self.kinds[0] if len(self.kinds) == 1 else "two at once"
+        return self.kinds[0] if len(self.kinds) == 1 else "several at once"
 
     @property
     def outage(self) -> bool:
