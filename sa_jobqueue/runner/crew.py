@@ -32,7 +32,7 @@ from sa_jobqueue.runner.timekeeper import Timekeeper, Watch
 from sa_jobqueue.store.ear import Ear
 from sa_jobqueue.store.engine import runner_engine
 from sa_jobqueue.store.leases import Store
-from sa_jobqueue.store.trouble import refused
+from sa_jobqueue.store.trouble import needs_another_session, refused
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -215,8 +215,8 @@ class Crew:
                 store.close()
 
         def on_error(error: Exception) -> None:
-            # What the server refused has not broken the connection: another one would cost both sides time.
-            if store is not None and not refused(error):
+            # What the server refused has mostly not broken the connection: another one would cost both sides time.
+            if store is not None and (not refused(error) or needs_another_session(error)):
                 store.reset()
 
         return Loop(

@@ -9,9 +9,11 @@ from sqlalchemy.exc import DataError, DBAPIError
 
 #: SQLSTATEs by which a server ends the connection: class 08, and the shutdowns among the operator's interventions.
 _ENDING = ("08", "57P")
-#: SQLSTATEs by which a living server says that nobody could write now: no resources left, read-only, or a statement
-#: that was prepared in another session than the one that answers.
-_FOR_EVERYBODY = ("53", "25006", "26", "42P05")
+#: SQLSTATEs by which a living server says that this session can't do it: it is read-only, or the statement was prepared in
+#: another one.
+_OF_THE_SESSION = ("25006", "26", "42P05")
+#: The same of everybody: no resources left, or it may be like that in every session.
+_FOR_EVERYBODY = ("53", *_OF_THE_SESSION)
 #: Classes of SQLSTATE that pass by themselves: rollbacks, something in use, a statement out of its time.
 _PASSING = ("40", "55", "57")
 
@@ -30,6 +32,20 @@ def refused(error: Exception) -> bool:
     return sqlstate is not None and not sqlstate.startswith(_ENDING)
 
 
+def needs_another_session(error: Exception) -> bool:
+    """Refused for what this session is: a new one may do better, and this one never will.
+
+    A session that began while its database was read-only stays that way, and so does one with a server that is no primary
+    any more.
+    """
+    return (sqlstate_of(error) or "").startswith(_OF_THE_SESSION)
+
+
+def for_everybody(error: Exception) -> bool:
+    """Nobody could write now, whatever it is and whatever rights he has."""
+    return (sqlstate_of(error) or "").startswith(_FOR_EVERYBODY)
+
+
 def because_of_a_row(error: Exception) -> bool:
     """The same statement may pass without one of its rows: the server, or the driver before it, took offence at one.
 
@@ -42,7 +58,7 @@ def because_of_a_row(error: Exception) -> bool:
     sqlstate = sqlstate_of(error)
     if sqlstate is None:
         return isinstance(error, DataError)  # the driver's own, for a NUL for example
-    return refused(error) and not sqlstate.startswith(_FOR_EVERYBODY)
+    return refused(error) and not for_everybody(error)
 
 
 def passes_by_itself(error: Exception) -> bool:

@@ -18,7 +18,7 @@ from sa_jobqueue.runner import dispatch, settle
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.low_water import sight
 from sa_jobqueue.states import EXPIRED_REASON, Verb
-from sa_jobqueue.store.trouble import fault_of, passes_by_itself, refused
+from sa_jobqueue.store.trouble import fault_of, for_everybody, passes_by_itself, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,7 +124,7 @@ class Dispatcher:
                 queues=self._queues, kinds=self._kinds, wait=timedelta(seconds=seconds)
             )
         except DBAPIError as error:
-            if not refused(error) or passes_by_itself(error):
+            if not refused(error) or passes_by_itself(error) or for_everybody(error):
                 raise
             self._tell_refused(error)
             return dispatch.Silenced(refused=True)
