@@ -13,6 +13,7 @@ from psycopg import sql
 from sqlalchemy import Engine
 
 from sa_jobqueue.events import JobSettled, LoopFailed, WakeUpFailed
+from sa_jobqueue.loop import LONGEST_BACKOFF
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.testing.server import connect
 from tests.support.effects import Completing, create_effects, effects
@@ -33,7 +34,6 @@ def _read_only(url: str) -> Iterator[None]:
 
 
 def test_loops_that_were_connected_meanwhile_work_again(engine: Engine, database_url: str) -> None:
-    """And wake-up does, which nobody has refused them."""
     jobs = Registry()
     jobs.handler("work")(lambda: None)
     with engine.begin() as connection:
@@ -44,7 +44,6 @@ def test_loops_that_were_connected_meanwhile_work_again(engine: Engine, database
             wait_until(lambda: "dispatch" in {it.loop for it in recorder.of(LoopFailed)})
             assert "ReadOnlySqlTransaction" in recorder.of(LoopFailed)[0].error
         wait_for_row(engine, job, lambda it: it.status == "done")
-        assert not recorder.of(WakeUpFailed)
 
 
 @pytest.mark.parametrize("where", ["thread", "asyncio"])
@@ -66,3 +65,31 @@ def test_blocks_that_were_connected_meanwhile_work_again(
         wait_for_row(engine, job, lambda it: it.status == "done")
     assert {"ReadOnlySqlTransaction" in str(error) for error in work.errors} == {True}
     assert effects(engine) == {job: 1}
+
+
+@pytest.mark.parametrize("sqlstate", ["25006", "53100"])
+def test_a_runner_that_could_not_say_that_it_waits_says_it_soon(
+    engine: Engine, database_url: str, sqlstate: str
+) -> None:
+    """That nobody could write then is no missing right, which is told, and tried again after a minute."""
+    jobs = Registry()
+    jobs.handler("work")(lambda: None)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$ BEGIN RAISE 'no' USING ERRCODE = '{sqlstate}'; END $$"
+        )
+        connection.exec_driver_sql(
+            "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON jobqueue_idle FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    with running(jobs, database_url) as recorder:
+        wait_until(lambda: "dispatch" in {it.loop for it in recorder.of(LoopFailed)})
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TRIGGER refuse ON jobqueue_idle")
+        wait_until(lambda: _waiting(engine), timeout=LONGEST_BACKOFF * 4, what="the flag")
+        assert not recorder.of(WakeUpFailed)
+
+
+def _waiting(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return int(connection.exec_driver_sql("SELECT count(*) FROM jobqueue_idle").scalar_one())
