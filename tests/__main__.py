@@ -4,6 +4,7 @@
     python3 tests gates            format, lint, types, layers
     python3 tests quick            the tests once, on SQLAlchemy 2.1
     python3 tests bench [NAME]     the benchmarks, which no other command runs
+    python3 tests soak [--jobs N]  100,000 jobs while everything breaks, which no other command runs; --help tells more
     python3 tests [--] ARGUMENTS   the same with arguments for pytest: python3 tests -k claim
 
 Standard library only, and readable by old Pythons: it runs before anything is installed.
@@ -27,6 +28,9 @@ from tests.bootstrap import (  # noqa: E402
     told_in_one_line,
 )
 
+#: What is no test, and a program of its own.
+ALONE = {"bench": "tests.benchmarks", "soak": "tests.chaos"}
+
 
 def main(arguments: list[str]) -> int:
     """Run what the arguments ask for; the exit code is 0 only when every step passed."""
@@ -38,8 +42,8 @@ def main(arguments: list[str]) -> int:
         python = ensure_environment(["test", "lint"])
         if not runs_inside(python):
             replace_process([str(python), "-m", "tests", *arguments], ROOT)
-        if arguments[:1] == ["bench"]:
-            replace_process([str(python), "-m", "tests.benchmarks", *arguments[1:]], ROOT)
+        if arguments and arguments[0] in ALONE:
+            replace_process([str(python), "-m", ALONE[arguments[0]], *arguments[1:]], ROOT)
         os.chdir(ROOT)
         from tests.support.steps import all_tests, gates, oldest_sqlalchemy, pytest, run
 

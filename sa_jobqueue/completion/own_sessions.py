@@ -18,12 +18,13 @@ from sqlalchemy.orm import Session
 
 from sa_jobqueue.completion.nets import watch_engine
 from sa_jobqueue.store.engine import handlers_arguments
+from sa_jobqueue.store.trouble import useless_session
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import AsyncGenerator
 
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import URL, Engine, ExceptionContext
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
     from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -108,14 +109,22 @@ def _prepare(engine: Engine) -> None:
     """For blocks: watched, and its connections are tried before use where they have lain in the pool for a while.
 
     One that was lost meanwhile must not cost what the handler has done. A try takes as long as a statement, so that what
-    was in use a moment ago is trusted.
+    was in use a moment ago is trusted. Once a session has turned out to be useless, as after a failover, all are replaced.
     """
     dialect = engine.dialect
+    useless = threading.Event()
+
+    def note_error(context: ExceptionContext) -> None:
+        if context.sqlalchemy_exception is not None and useless_session(context.sqlalchemy_exception):
+            useless.set()
 
     def note_return(_connection: Any, record: ConnectionPoolEntry) -> None:
         record.info[_RETURNED_AT] = time.monotonic()
 
     def try_out(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
+        if useless.is_set():
+            useless.clear()
+            raise InvalidatePoolError("the pool has sessions that can't be used any more")
         returned_at = record.info.get(_RETURNED_AT)
         if returned_at is None or time.monotonic() - returned_at < _TRUSTED:
             return
@@ -127,6 +136,7 @@ def _prepare(engine: Engine) -> None:
             raise
 
     watch_engine(engine)
+    event.listen(engine, "handle_error", note_error)
     event.listen(engine, "checkin", note_return)
     event.listen(engine, "checkout", try_out)
 

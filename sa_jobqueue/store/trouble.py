@@ -9,9 +9,11 @@ from sqlalchemy.exc import DataError, DBAPIError
 
 #: SQLSTATEs by which a server ends the connection: class 08, and the shutdowns among the operator's interventions.
 _ENDING = ("08", "57P")
-#: SQLSTATEs by which a living server says that nobody could write now: no resources left, read-only, or a statement
-#: that was prepared in another session than the one that answers.
-_FOR_EVERYBODY = ("53", "25006", "26", "42P05")
+#: SQLSTATEs by which a living server says that this session can't do it: it is read-only, or the statement was prepared in
+#: another one.
+_OF_THE_SESSION = ("25006", "26", "42P05")
+#: The same of everybody: no resources left, or it may be like that in every session.
+_FOR_EVERYBODY = ("53", *_OF_THE_SESSION)
 #: Classes of SQLSTATE that pass by themselves: rollbacks, something in use, a statement out of its time.
 _PASSING = ("40", "55", "57")
 
@@ -30,13 +32,22 @@ def refused(error: Exception) -> bool:
     return sqlstate is not None and not sqlstate.startswith(_ENDING)
 
 
+def useless_session(error: Exception) -> bool:
+    """Refused for what this session is: a new one may do better, and this one never will.
+
+    A session that began while its database was read-only stays that way, and so does one with a server that is no primary
+    any more.
+    """
+    return (sqlstate_of(error) or "").startswith(_OF_THE_SESSION)
+
+
 def needs_new_session(error: Exception, failures: int) -> bool:
     """Whether to connect anew before that is tried again which has failed so many times in a row.
 
     What the server refuses has not broken the connection, and another one costs both sides time. Refused again, it may be
-    the session itself: it keeps the settings that it began with, and the server that it found.
+    the session all the same: it keeps the settings that it began with, and the server that it found.
     """
-    return failures > 1 or not refused(error)
+    return failures > 1 or not refused(error) or useless_session(error)
 
 
 def because_of_a_row(error: Exception) -> bool:

@@ -9,7 +9,15 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.store.own_connection import OwnConnection
-from sa_jobqueue.store.trouble import because_of_a_row, fault_of, needs_new_session, nothing_landed, refused
+from sa_jobqueue.store.trouble import (
+    because_of_a_row,
+    fault_of,
+    needs_new_session,
+    nobody_could,
+    nothing_landed,
+    refused,
+    useless_session,
+)
 
 
 @pytest.fixture(params=["autocommit", "explicit BEGIN"])
@@ -45,6 +53,30 @@ def test_a_statement_of_another_session_is_no_rows_fault(connection: OwnConnecti
     error = _error(lambda: connection.rows(text("EXECUTE prepared_elsewhere")))
     assert refused(error)
     assert not because_of_a_row(error)
+    assert useless_session(error)
+
+
+def test_a_session_that_is_read_only_is_no_rows_fault(connection: OwnConnection) -> None:
+    """It stays that way, whatever becomes of the database: another session may write."""
+    connection.rows(text("SELECT set_config('default_transaction_read_only', 'on', false)"))
+    error = _error(lambda: connection.rows(text("DELETE FROM jobqueue_jobs")))
+    assert refused(error)
+    assert not because_of_a_row(error)
+    assert useless_session(error)
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "everybody"), [("53100", True), ("42501", False), ("23514", False), ("40001", False)]
+)
+def test_what_another_session_would_be_told_as_well(
+    connection: OwnConnection, sqlstate: str, everybody: bool
+) -> None:
+    """No room, no right, a row that breaks a constraint: to connect anew would help nobody."""
+    error = _error(
+        lambda: connection.rows(text(f"DO $$ BEGIN RAISE 'no' USING ERRCODE = '{sqlstate}'; END $$"))
+    )
+    assert not useless_session(error)
+    assert nobody_could(error) is everybody
 
 
 def test_a_connection_that_breaks_leaves_it_open(connection: OwnConnection, engine: Engine) -> None:
