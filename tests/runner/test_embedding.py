@@ -57,7 +57,7 @@ def _footprint(engine: Engine) -> Left:
     return set(threading.enumerate()), children, [signal.getsignal(one) for one in SIGNALS], connections
 
 
-def _stop_nobody_could(runner: Runner) -> None:
+def _stop_for_everybody(runner: Runner) -> None:
     """By the API, twice and from another thread."""
     other = threading.Thread(target=runner.stop)
     other.start()
@@ -73,7 +73,7 @@ def _in_a_thread(runner: Runner, recorder: Recorder, work: Callable[[], None]) -
     thread.start()
     recorder.wait_for(RunnerStarted)  # a stop before it would find nothing to stop
     work()
-    _stop_nobody_could(runner)
+    _stop_for_everybody(runner)
     thread.join(PATIENCE)
     assert codes == [0]
 
@@ -81,7 +81,7 @@ def _in_a_thread(runner: Runner, recorder: Recorder, work: Callable[[], None]) -
 def _in_the_main_thread(runner: Runner, recorder: Recorder, work: Callable[[], None]) -> None:
     with runner:
         work()
-        _stop_nobody_could(runner)
+        _stop_for_everybody(runner)
 
 
 def _as_a_task(runner: Runner, recorder: Recorder, work: Callable[[], None]) -> None:

@@ -188,7 +188,7 @@ def test_an_ordinary_user_gets_a_server_too(short_folder: Path) -> None:
     home.mkdir()
     os.chown(home, 65534, 65534)
     answer = subprocess.run(
-        [python_nobody_could(), "-c", script],
+        [python_for_everybody(), "-c", script],
         capture_output=True,
         text=True,
         user=65534,
@@ -209,7 +209,7 @@ def copy_wheel(target: Path) -> None:
             shutil.copytree(part, target / part.name, symlinks=True)
 
 
-def python_nobody_could() -> str:
+def python_for_everybody() -> str:
     """A Python of this version that any user can run; the one of the environment often lies below /root."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
