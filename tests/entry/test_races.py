@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from sa_jobqueue import Enqueued, Job, enqueue, enqueue_many
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import NewJob
-from sa_jobqueue.store import inserts
+from sa_jobqueue.store import conflicts, inserts
 from tests.entry.application import Document
 from tests.entry.counting import backend, rows, wait_until_blocked
 from tests.support.waiting import PATIENCE
@@ -202,7 +202,7 @@ def test_a_locked_holder_makes_nobody_wait(lock: str, application: Engine, sessi
 def vanishing(monkeypatch: pytest.MonkeyPatch, engine: Engine, times: int) -> Callable[[], int]:
     """Between insert and read the holder is deleted, and put back before the next insert, so many times."""
     count = 0
-    real_insert, real_read = inserts._insert_once, inserts.holders_of_keys
+    real_insert, real_read = inserts._insert_once, conflicts.holders_of_keys
 
     def insert(connection: object, new_jobs: list[NewJob], *rest: object) -> None:
         if count < times:
@@ -220,7 +220,7 @@ def vanishing(monkeypatch: pytest.MonkeyPatch, engine: Engine, times: int) -> Ca
         return real_read()
 
     monkeypatch.setattr(inserts, "_insert_once", insert)
-    monkeypatch.setattr(inserts, "holders_of_keys", read)
+    monkeypatch.setattr(conflicts, "holders_of_keys", read)
     return lambda: count
 
 
