@@ -52,6 +52,10 @@ class Enqueued:
     def created(self) -> bool:
         return self.outcome == "created"
 
+    def __repr__(self) -> str:
+        told = "" if self.status == JobStatus.READY else f", status={self.status.value!r}"
+        return f"Enqueued(id={self.id}, outcome={self.outcome!r}{told})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
