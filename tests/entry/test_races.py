@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import Engine, create_engine, select
@@ -17,37 +17,8 @@ from sa_jobqueue.records import NewJob
 from sa_jobqueue.store import conflicts, inserts
 from tests.entry.application import Document
 from tests.entry.counting import backend, rows, wait_until_blocked
+from tests.entry.second import Second
 from tests.support.waiting import PATIENCE
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
-
-
-class Second:
-    """A transaction in a thread of its own that enqueues the key and commits with a document."""
-
-    def __init__(self, engine: Engine, pool: ThreadPoolExecutor, key: str = "x") -> None:
-        self._engine = engine
-        self._key = key
-        self._started = threading.Event()
-        self._backend = 0
-        self.outcome: Future[Enqueued | None] = pool.submit(self._run)
-        assert self._started.wait(PATIENCE)
-
-    def wait_until_blocked(self) -> None:
-        wait_until_blocked(self._engine, self._backend)
-
-    def _run(self) -> Enqueued | None:
-        with Session(self._engine) as session:
-            self._backend = backend(session)
-            self._started.set()
-            session.add(Document(title="second"))
-            session.add(job := enqueue("second", idempotency_key=self._key))
-            session.commit()
-            return job.enqueued
 
 
 def documents(engine: Engine) -> list[str]:
