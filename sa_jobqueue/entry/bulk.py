@@ -11,7 +11,7 @@ from sa_jobqueue.entry.request import passed_instead, request_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
 from sa_jobqueue.store.inserts import insert_jobs
-from sa_jobqueue.store.sessions import connection_of, run_on
+from sa_jobqueue.store.sessions import enqueuing_connection, run_on
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
@@ -38,7 +38,7 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine
     One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Several jobs with one key
     are treated as if they came one after another. The Job objects stay outside
     the session; their `enqueued` is set. With an async target this is a coroutine, and nothing happens until it is
-    awaited. On an AUTOCOMMIT connection every statement is a transaction of its own.
+    awaited. On a connection in AUTOCOMMIT every statement is a transaction of its own; a session in it is refused.
 
     Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
     note names its index, and nothing has been inserted.
@@ -50,7 +50,7 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
     items, new_jobs = _collected(jobs)
     if not items:
         return []
-    connection = connection_of(target)
+    connection = enqueuing_connection(target)
     result = []
     for job, answer in zip(items, insert_jobs(connection, new_jobs), strict=True):
         vars(job)["_enqueued"] = answer.told

@@ -19,7 +19,7 @@ from sa_jobqueue.entry.request import request_of
 from sa_jobqueue.errors import DuplicateKeyError, EnqueueError, UnfencedWriteError
 from sa_jobqueue.models import Job
 from sa_jobqueue.store.inserts import insert_jobs
-from sa_jobqueue.store.sessions import job_connection
+from sa_jobqueue.store.sessions import enqueuing_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,7 +83,7 @@ def _undo_rolled_back(_session: Session, obj: object) -> None:
 def _insert(session: Session, ready: list[tuple[Job, NewJob]], waiting: list[Job]) -> list[Job]:
     """Insert what is ready, and what a reference to another job held up; the rest is returned."""
     while ready:
-        connection = job_connection(session)
+        connection = enqueuing_connection(session)
         try:
             answers = insert_jobs(connection, [new_job for _, new_job in ready])
         except DuplicateKeyError as error:

@@ -15,6 +15,7 @@ from sa_jobqueue.queries.session import unheard
 from sa_jobqueue.records import Inserted
 from sa_jobqueue.statements.insert import insert_jobs as insert_statement
 from sa_jobqueue.statements.insert import insert_parameters
+from sa_jobqueue.store.callers_connection import in_autocommit
 from sa_jobqueue.store.conflicts import answer_held, with_buckets
 from sa_jobqueue.store.schema import cure, place
 from sa_jobqueue.store.trouble import sqlstate_of
@@ -72,9 +73,14 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
 
 def _as_a_whole(connection: Connection, new_jobs: Sequence[NewJob]) -> AbstractContextManager[Any]:
     """A savepoint where a duplicate may stop the call half-way; a single job has written nothing by then."""
-    if len(new_jobs) > 1 and any(new_job.on_conflict == "raise" for new_job in new_jobs):
-        return connection.begin_nested()
-    return nullcontext()
+    if len(new_jobs) < 2 or all(new_job.on_conflict != "raise" for new_job in new_jobs):
+        return nullcontext()
+    if in_autocommit(connection):
+        raise EnqueueError(
+            'several jobs with on_conflict="raise" among them are inserted all or none, and on a connection in AUTOCOMMIT '
+            "each statement stands alone: begin a transaction, or enqueue one by one"
+        )
+    return connection.begin_nested()
 
 
 def _insert_all(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inserted]:
