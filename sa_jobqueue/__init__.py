@@ -21,6 +21,7 @@ from sa_jobqueue.entry.references import ref
 from sa_jobqueue.entry.request import enqueue
 from sa_jobqueue.errors import (
     ConfigurationError,
+    DuplicateKeyError,
     EnqueueError,
     JobCancelledError,
     JobQueueError,
@@ -32,6 +33,7 @@ from sa_jobqueue.errors import (
 )
 from sa_jobqueue.models import Job, configure, metadata
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
+from sa_jobqueue.periods import Period
 from sa_jobqueue.records import Enqueued
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import RetryPolicy, delays, exponential, fixed, never
@@ -42,6 +44,7 @@ from sa_jobqueue.waiting import wait_for
 __all__ = [
     "ConfigurationError",
     "Discard",
+    "DuplicateKeyError",
     "EnqueueError",
     "Enqueued",
     "FinishedJob",
@@ -52,6 +55,7 @@ __all__ = [
     "JobStatus",
     "LeaseLostError",
     "PayloadError",
+    "Period",
     "Registry",
     "Retry",
     "RetryPolicy",

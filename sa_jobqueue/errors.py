@@ -5,6 +5,7 @@
     │   ├── SchemaVersionError  the database lacks the tables, or has older ones than this release needs
     │   └── RegistryNotFoundError  (in `loading`) the module or the registry that was named can't be had
     ├── EnqueueError            a job that can't be added to this session or connection
+    │   └── DuplicateKeyError   a job whose idempotency key is taken, where on_conflict="raise" asked to be told so
     ├── UnfencedWriteError      an ORM change of a stored Job (names the verb to use instead)
     ├── PayloadError            a stored payload that doesn't fit its handler
     ├── LeaseLostError          this run of a job doesn't own it any more: nothing it writes can land
@@ -38,6 +39,19 @@ class SchemaVersionError(ConfigurationError):
 
 class EnqueueError(JobQueueError):
     """A job that can't be added here: a cycle of references, a deleted key holder, a foreign database."""
+
+
+class DuplicateKeyError(EnqueueError):
+    """A job's idempotency key is held by another job, and `on_conflict="raise"` asked to be told so.
+
+    The transaction is as it was before the call: it can go on and commit. `job_id` and `status` are those of the holder.
+    """
+
+    def __init__(self, message: str, *, idempotency_key: str, job_id: int, status: str) -> None:
+        super().__init__(message)
+        self.idempotency_key = idempotency_key
+        self.job_id = job_id
+        self.status = status
 
 
 class UnfencedWriteError(JobQueueError):

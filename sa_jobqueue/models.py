@@ -182,6 +182,8 @@ class IdleRunner(Base):
 
 metadata: MetaData = Base.metadata
 jobs: Table = metadata.tables["jobqueue_jobs"]
+#: All but what is unbounded, or nearly so, and therefore mapped `deferred`: read when somebody asks for it.
+SMALL_COLUMNS = tuple(column for column in jobs.c if column.name not in ("payload", "result", "errors"))
 idle: Table = metadata.tables["jobqueue_idle"]
 # Every job is updated at least twice: vacuum by row count, not by a share of a growing history. A statement of its own,
 # since SQLAlchemy 2.0 knows no storage parameters of a Table.

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
-EnqueueOutcome = Literal["created", "existing"]
+EnqueueOutcome = Literal["created", "existing", "replaced", "rescheduled", "running"]
+OnConflict = Literal["existing", "replace", "reschedule", "raise"]
 KeyScope = Literal["row", "unfinished"]
 
 #: One claim of one job: its id and the token of the lease.
@@ -40,16 +41,23 @@ SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1
 class Enqueued:
     """What became of one enqueued job; outlives the session, expiry and commit.
 
-    `outcome` is "created", or "existing" when another job already held the idempotency key; `id` is then its id.
-    It is true once the transaction that enqueued it has committed.
+    `outcome` is "created", or tells what was done about the job that already held the idempotency key, whose id is `id`:
+    "existing" left it as it is, "replaced" and "rescheduled" changed it while it waited, "running" left it alone because
+    it runs, so that this run may not see what the caller is about to commit. `status` is that of the job with this id: an
+    existing one may well be dead. All of it is true once the transaction that enqueued it has committed.
     """
 
     id: int
     outcome: EnqueueOutcome
+    status: JobStatus = JobStatus.READY
 
     @property
     def created(self) -> bool:
         return self.outcome == "created"
+
+    def __repr__(self) -> str:
+        told = "" if self.status == JobStatus.READY else f", status={self.status.value!r}"
+        return f"Enqueued(id={self.id}, outcome={self.outcome!r}{told})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +75,39 @@ class NewJob:
     expires_at: datetime | None = None
     idempotency_key: str | None = None
     key_scope: KeyScope | None = None
+    #: What the key is good for within its scope, such as one hour: a part of the unique key.
+    bucket: str | None = None
+    #: The length of a bucket that the database's clock has yet to choose.
+    period: timedelta | None = None
+    on_conflict: OnConflict = "existing"
     trace_context: str | None = None
 
     @property
     def unique_key(self) -> str | None:
         """The value that the unique index guards."""
-        return self.idempotency_key
+        return self.idempotency_key if self.bucket is None else f"{self.idempotency_key}@{self.bucket}"
 
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
     """The store's answer for one `NewJob`.
 
-    `values` holds columns of the row by name: of a created one those that the database chose, of an existing one all
-    but the large ones; of the second job with one key in the same call those of the first.
+    `values` holds columns of the row by name: of a created one those that the database chose, of any other all but the
+    large ones; of the second job with one key in the same call those of the first.
     """
 
     id: int
-    created: bool
+    outcome: EnqueueOutcome
     values: Mapping[str, Any]
+
+    @property
+    def created(self) -> bool:
+        return self.outcome == "created"
+
+    @property
+    def told(self) -> Enqueued:
+        """What the caller is told."""
+        return Enqueued(self.id, self.outcome, JobStatus(self.values.get("status", JobStatus.READY)))
 
 
 class ClaimedJob(NamedTuple):

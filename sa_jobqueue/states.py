@@ -52,6 +52,7 @@ class Verb(StrEnum):
     RESCUE = "rescue"
     CANCEL = "cancel"
     REDRIVE = "redrive"
+    REPLACE = "replace"
     RESCHEDULE = "reschedule"
     PRUNE = "prune"
 
@@ -99,6 +100,7 @@ TRANSITIONS: Mapping[Verb, Transition] = MappingProxyType(
         Verb.RESCUE: Transition(_moves((_RUNNING,), (_READY, _DEAD, _CANCELLED)), Guard.EXPIRED_LEASE),
         Verb.CANCEL: Transition(((_READY, _CANCELLED), (_RUNNING, _RUNNING)), Guard.ID),
         Verb.REDRIVE: Transition(_moves((_DEAD, _CANCELLED), (_READY,)), Guard.ID),
+        Verb.REPLACE: Transition(_moves((_READY,), (_READY,)), Guard.UNIQUE_KEY),
         Verb.RESCHEDULE: Transition(_moves((_READY,), (_READY,)), Guard.ID),
         Verb.PRUNE: Transition(_moves((_DONE, _DEAD, _CANCELLED), (None,)), Guard.AGE),
     }

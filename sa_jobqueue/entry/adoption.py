@@ -15,7 +15,6 @@ from sqlalchemy.orm.util import identity_key
 
 from sa_jobqueue.entry.request import COLUMNS, forget, request_of, restore, shown_by
 from sa_jobqueue.models import Job
-from sa_jobqueue.records import Enqueued
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import RelationshipProperty, Session
 
-    from sa_jobqueue.records import Inserted
+    from sa_jobqueue.records import Inserted, NewJob
 
 #: A row as the INSERT leaves it, where neither the request nor the database decides.
 _NEW_ROW: dict[str, Any] = dict.fromkeys(COLUMNS) | {
@@ -33,14 +32,16 @@ _NEW_ROW: dict[str, Any] = dict.fromkeys(COLUMNS) | {
 }
 
 
-def adopt(session: Session, jobs: Sequence[Job], answers: Sequence[Inserted]) -> None:
+def adopt(session: Session, sent: Sequence[tuple[Job, NewJob]], answers: Sequence[Inserted]) -> None:
     """Turn these pending jobs persistent in `session`; `answers` are the store's, in the same order."""
-    created = [(job, answer) for job, answer in zip(jobs, answers, strict=True) if answer.created]
-    for job, answer in created:
-        _show_created(job, answer)
-    _become_persistent(session, [job for job, _ in created])
+    created = []
+    for (job, new_job), answer in zip(sent, answers, strict=True):
+        if answer.created:
+            _show_created(job, new_job, answer)
+            created.append(job)
+    _become_persistent(session, created)
     holders: dict[Job, Job] = {}
-    for job, answer in zip(jobs, answers, strict=True):
+    for (job, _), answer in zip(sent, answers, strict=True):
         if answer.created:
             continue
         if (holder := session.identity_map.get(identity_key(Job, answer.id))) is None:
@@ -78,7 +79,7 @@ def members(relationship: RelationshipProperty[Any], value: Any) -> Iterable[Any
     return tuple(collection_adapter(value)) if hasattr(value, "_sa_adapter") else ()
 
 
-def _show_created(job: Job, answer: Inserted) -> None:
+def _show_created(job: Job, new_job: NewJob, answer: Inserted) -> None:
     # Every column, as the object may have shown another row before. The payload is the one with its references resolved.
     request = request_of(job)
     payload = vars(job)["payload"]
@@ -88,23 +89,37 @@ def _show_created(job: Job, answer: Inserted) -> None:
     vars(job).update(
         payload=payload,
         errors=[],
-        key_scope=request.new_job.key_scope,
-        unique_key=request.new_job.unique_key,
-        _enqueued=Enqueued(answer.id, "created"),
+        idempotency_key=new_job.idempotency_key,
+        key_scope=new_job.key_scope,
+        _enqueued=answer.told,
     )
 
 
 def _leave_outside(session: Session, job: Job, answer: Inserted, holder: Job) -> None:
     session.expunge(job)
+    payload = vars(job)["payload"]
+    if answer.outcome in ("replaced", "rescheduled"):
+        _show_changed(session, holder, answer)
     _show_existing(job, answer)
+    if answer.outcome == "replaced":
+        vars(holder)["payload"] = payload
     vars(job).update({name: vars(holder)[name] for name in COLUMNS if name in vars(holder)})
     vars(holder).setdefault("_twins", []).append(job)
+
+
+def _show_changed(session: Session, holder: Job, answer: Inserted) -> None:
+    """The row of an object that was here before has just been changed by its key."""
+    for name in COLUMNS:
+        vars(holder).pop(name, None)  # what is not told is read when somebody asks
+    vars(holder).update(answer.values)
+    # As after an UPDATE of its own: a rollback, also of a savepoint, makes it read its row again. There is no public call.
+    session._register_altered({inspect(holder)})  # noqa: SLF001
 
 
 def _show_existing(job: Job, answer: Inserted) -> None:
     forget(job)
     vars(job).update(answer.values)
-    vars(job)["_enqueued"] = Enqueued(answer.id, "existing")
+    vars(job)["_enqueued"] = answer.told
 
 
 def _become_persistent(session: Session, jobs: Iterable[Job]) -> None:

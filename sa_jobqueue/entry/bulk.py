@@ -10,9 +10,8 @@ from sa_jobqueue.entry.references import stored_value
 from sa_jobqueue.entry.request import passed_instead, request_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
-from sa_jobqueue.records import Enqueued
 from sa_jobqueue.store.inserts import insert_jobs
-from sa_jobqueue.store.sessions import connection_of, run_on
+from sa_jobqueue.store.sessions import enqueuing_connection, run_on
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import InstanceState, Session
 
     from sa_jobqueue.payloads import Ref
-    from sa_jobqueue.records import NewJob
+    from sa_jobqueue.records import Enqueued, NewJob
     from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
 
 
@@ -34,12 +33,12 @@ def enqueue_many(target: AsyncTarget, jobs: Iterable[Job]) -> Coroutine[Any, Any
 
 
 def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine[Any, Any, list[Enqueued]]:
-    """Insert jobs from `enqueue()` now, and tell for each, in order, its id and whether it was created.
+    """Insert jobs from `enqueue()` now, and tell for each, in order, its id and what became of it.
 
-    One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Of several jobs with one
-    key the first is created, unless the key is taken, and the others are told its id. The Job objects stay outside
+    One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Several jobs with one key
+    are treated as if they came one after another. The Job objects stay outside
     the session; their `enqueued` is set. With an async target this is a coroutine, and nothing happens until it is
-    awaited. On an AUTOCOMMIT connection every statement is a transaction of its own.
+    awaited. On a connection in AUTOCOMMIT every statement is a transaction of its own; a session in it is refused.
 
     Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
     note names its index, and nothing has been inserted.
@@ -51,12 +50,11 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
     items, new_jobs = _collected(jobs)
     if not items:
         return []
-    connection = connection_of(target)
+    connection = enqueuing_connection(target)
     result = []
     for job, answer in zip(items, insert_jobs(connection, new_jobs), strict=True):
-        enqueued = Enqueued(answer.id, "created" if answer.created else "existing")
-        vars(job)["_enqueued"] = enqueued
-        result.append(enqueued)
+        vars(job)["_enqueued"] = answer.told
+        result.append(answer.told)
     return result
 
 

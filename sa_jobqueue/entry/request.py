@@ -11,9 +11,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue import arguments
+from sa_jobqueue.entry.keys import Key, read_key
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.models import Job, jobs
-from sa_jobqueue.payloads import check_key, encode, fix, resolve
+from sa_jobqueue.payloads import encode, fix, resolve
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
@@ -24,10 +25,12 @@ from sa_jobqueue.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from sa_jobqueue.payloads import Ref
+    from sa_jobqueue.periods import Period
+    from sa_jobqueue.records import KeyScope, OnConflict
 
 _OMITTED: Any = object()
 COLUMNS = tuple(column.key for column in jobs.columns)
@@ -47,18 +50,20 @@ _GIVEN = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for. `payload` is a copy, in which `refs` stand in the place of values."""
+    """What was asked for. `payload` is a copy, in which `refs` stand in the place of values; `key` may be made of it."""
 
     new_job: NewJob
     payload: Any
     refs: tuple[Ref, ...]
+    key: Key | None = None
 
     def resolved(self, value_of: Callable[[Ref], Any]) -> tuple[NewJob, Any]:
         """The row with every reference replaced, and its payload; ValueError where a value can't be stored."""
         if not self.refs:
             return self.new_job, self.payload
         payload = resolve(self.payload, value_of)
-        return replace(self.new_job, payload=encode(payload)), payload
+        new_job = replace(self.new_job, payload=encode(payload))
+        return (new_job if self.key is None else self.key.put(new_job, payload)), payload
 
 
 def enqueue(
@@ -72,6 +77,9 @@ def enqueue(
     max_attempts: int | None = None,
     expires_at: datetime | None = None,
     idempotency_key: str | None = None,
+    unique_by: Iterable[str] | None = None,
+    key_scope: KeyScope | Period = "row",
+    on_conflict: OnConflict = "existing",
 ) -> Job:
     """A new Job for `session.add()`, for a relationship, or for `enqueue_many()`; this call sends no SQL.
 
@@ -81,8 +89,21 @@ def enqueue(
 
     The job is due at `run_at`, or `delay` after the database's now(), which is the start of the caller's transaction,
     or at once; while a delayed job is pending, its `run_at` shows the delay. After `expires_at` it is cancelled
-    instead of started. Priority 0 goes first, 9 last. A second job with the same `idempotency_key` is not inserted, as
-    long as the row of the first one is kept: `job.enqueued` then tells "existing" and the id of the first.
+    instead of started. Priority 0 goes first, 9 last.
+
+    A second job with the same `idempotency_key` is not inserted. `unique_by` makes the key instead: of the kind and of
+    the values of these fields of the payload, the same in every process. `key_scope` says for how long a key is taken:
+    "row" as long as the row of the first job is kept, "unfinished" until that job is done, dead or cancelled,
+    `Period(timedelta(hours=1))` as "row", but for each hour anew. `on_conflict` says what becomes of the second job:
+
+    - "existing": nothing; `job.enqueued` tells the id of the first, and its status, for it may well be dead.
+    - "replace": the first becomes what this call asks for, if it waits; it keeps its id, its key and its errors, and
+      has a new budget of attempts.
+    - "reschedule": the first gets the due time of this call, if it waits (debounce).
+    - "raise": DuplicateKeyError from the flush or the bulk call, which leaves the transaction as it was.
+
+    Where the first should change but runs, `job.enqueued.outcome` is "running": that run may not see what this
+    transaction is about to commit.
 
     Raises TypeError or ValueError for an argument that can't work, naming it, or the JSON path in the payload. The
     Job can't be changed afterwards: assigning an attribute raises UnfencedWriteError.
@@ -115,7 +136,7 @@ def enqueue(
             priority=priority,
             max_attempts=max_attempts,
             expires_at=expires_at,
-            idempotency_key=idempotency_key,
+            key=read_key(idempotency_key, unique_by, key_scope, on_conflict),
         ),
     )
     return job
@@ -204,7 +225,7 @@ def _from_attributes(job: Job) -> Request:
         priority=given.get("priority"),
         max_attempts=given.get("max_attempts"),
         expires_at=given.get("expires_at"),
-        idempotency_key=given.get("idempotency_key"),
+        key=read_key(given.get("idempotency_key"), None, "row", "existing"),
     )
 
 
@@ -219,7 +240,7 @@ def _request(
     priority: Any,
     max_attempts: Any,
     expires_at: Any,
-    idempotency_key: Any,
+    key: Key | None,
 ) -> Request:
     arguments.check_times(run_at=run_at, delay=delay, expires_at=expires_at)
     fixed = fix(payload)
@@ -235,7 +256,7 @@ def _request(
         run_at=run_at,
         delay=delay,
         expires_at=expires_at,
-        idempotency_key=None if idempotency_key is None else check_key("idempotency_key", idempotency_key),
-        key_scope=None if idempotency_key is None else "row",
     )
-    return Request(new_job, fixed.value, fixed.refs)
+    if key is not None:
+        new_job = key.put(new_job, fixed.value)
+    return Request(new_job, fixed.value, fixed.refs, key)

@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 from sa_jobqueue.entry.adoption import adopt, members, pointers, undo
 from sa_jobqueue.entry.references import json_key, stored_value
 from sa_jobqueue.entry.request import request_of
-from sa_jobqueue.errors import EnqueueError, UnfencedWriteError
+from sa_jobqueue.errors import DuplicateKeyError, EnqueueError, UnfencedWriteError
 from sa_jobqueue.models import Job
 from sa_jobqueue.store.inserts import insert_jobs
-from sa_jobqueue.store.sessions import job_connection
+from sa_jobqueue.store.sessions import enqueuing_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,6 +46,7 @@ def _insert_pending_jobs(session: Session, flush: UOWTransaction, instances: Seq
     ready, waiting = _split(session, jobs)
     if waiting:
         _refuse_cycles(session, waiting)
+        _refuse_late_errors(waiting)
         if instances is not None:
             raise EnqueueError(
                 "a payload with a ref() needs a whole flush: call session.flush() without objects"
@@ -82,8 +83,16 @@ def _undo_rolled_back(_session: Session, obj: object) -> None:
 def _insert(session: Session, ready: list[tuple[Job, NewJob]], waiting: list[Job]) -> list[Job]:
     """Insert what is ready, and what a reference to another job held up; the rest is returned."""
     while ready:
-        connection = job_connection(session)
-        adopt(session, [job for job, _ in ready], insert_jobs(connection, [new_job for _, new_job in ready]))
+        connection = enqueuing_connection(session)
+        try:
+            answers = insert_jobs(connection, [new_job for _, new_job in ready])
+        except DuplicateKeyError as error:
+            # It would be refused again by the next flush, and the caller is told that the transaction can go on.
+            for job, new_job in ready:
+                if new_job.on_conflict == "raise" and new_job.idempotency_key == error.idempotency_key:
+                    session.expunge(job)
+            raise
+        adopt(session, ready, answers)
         ready, waiting = _split(session, waiting)
     return waiting
 
@@ -168,6 +177,16 @@ def _refuse_cycles(session: Session, waiting: list[Job]) -> None:
                 f"{still[0]!r} refers by ref() to a job that refers back to it: drop one of the two"
             )
         held_up = still
+
+
+def _refuse_late_errors(waiting: list[Job]) -> None:
+    """After the flush has written its rows an error would cost the whole transaction."""
+    for job in waiting:
+        if (key := request_of(job).key) and key.on_conflict == "raise":
+            raise EnqueueError(
+                f'{job!r} has on_conflict="raise", and its payload refers to a row of the same flush: flush that row first '
+                "(session.flush()), so that the transaction can go on when the key turns out to be taken"
+            )
 
 
 def _refuse_pointers(session: Session, waiting: list[Job]) -> None:

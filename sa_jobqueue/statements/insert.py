@@ -30,6 +30,7 @@ from sa_jobqueue.sql import array, number, word
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sqlalchemy import ColumnElement
     from sqlalchemy.sql.dml import ReturningInsert
     from sqlalchemy.sql.type_api import TypeEngine
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _TIMESTAMP = DateTime(timezone=True)
 
 #: Field of NewJob, type on the way, and the value that need not travel.
-_COLUMNS: tuple[tuple[str, type[TypeEngine[Any]] | TypeEngine[Any], Any], ...] = (
+COLUMNS: tuple[tuple[str, type[TypeEngine[Any]] | TypeEngine[Any], Any], ...] = (
     ("kind", Text, ...),
     ("payload", Text, ...),
     ("queue", Text, DEFAULT_QUEUE),
@@ -53,7 +54,7 @@ _COLUMNS: tuple[tuple[str, type[TypeEngine[Any]] | TypeEngine[Any], Any], ...] =
     ("unique_key", Text, None),
     ("trace_context", Text, None),
 )
-_GETTERS = tuple((name, attrgetter(name), default) for name, _, default in _COLUMNS)
+_GETTERS = tuple((name, attrgetter(name), default) for name, _, default in COLUMNS)
 
 
 @cache
@@ -65,20 +66,13 @@ def insert_jobs() -> ReturningInsert[*tuple[Any, ...]]:
     """
     schema_in_use()
     given = (
-        func.unnest(*(array(name, item) for name, item, _ in _COLUMNS))
-        .table_valued(*(name for name, _, _ in _COLUMNS), with_ordinality="position")
+        func.unnest(*(array(name, item) for name, item, _ in COLUMNS))
+        .table_valued(*(name for name, _, _ in COLUMNS), with_ordinality="position")
         .render_derived(name="given")
     )
     row = given.c
     values = {
-        jobs.c.kind: row.kind,
-        jobs.c.payload: cast(row.payload, JSONB),
-        jobs.c.queue: func.coalesce(row.queue, word(DEFAULT_QUEUE)),
-        jobs.c.payload_version: func.coalesce(row.payload_version, number(DEFAULT_PAYLOAD_VERSION)),
-        jobs.c.priority: func.coalesce(row.priority, number(DEFAULT_PRIORITY)),
-        jobs.c.max_attempts: func.coalesce(row.max_attempts, number(DEFAULT_MAX_ATTEMPTS)),
-        jobs.c.run_at: func.coalesce(row.run_at, func.now() + row.delay, func.now()),
-        jobs.c.expires_at: row.expires_at,
+        **asked_for(row),
         jobs.c.idempotency_key: row.idempotency_key,
         jobs.c.key_scope: row.key_scope,
         jobs.c.unique_key: row.unique_key,
@@ -97,6 +91,25 @@ def insert_jobs() -> ReturningInsert[*tuple[Any, ...]]:
         )
         .returning(jobs.c.id, jobs.c.unique_key, jobs.c.run_at, jobs.c.created_at, jobs.c.updated_at)
     )
+
+
+def asked_for(row: Any) -> dict[Any, ColumnElement[Any]]:
+    """What a row of the arrays asks for, all but its key: column and value."""
+    return {
+        jobs.c.kind: row.kind,
+        jobs.c.payload: cast(row.payload, JSONB),
+        jobs.c.queue: func.coalesce(row.queue, word(DEFAULT_QUEUE)),
+        jobs.c.payload_version: func.coalesce(row.payload_version, number(DEFAULT_PAYLOAD_VERSION)),
+        jobs.c.priority: func.coalesce(row.priority, number(DEFAULT_PRIORITY)),
+        jobs.c.max_attempts: func.coalesce(row.max_attempts, number(DEFAULT_MAX_ATTEMPTS)),
+        jobs.c.run_at: due(row),
+        jobs.c.expires_at: row.expires_at,
+    }
+
+
+def due(row: Any) -> ColumnElement[Any]:
+    """When a row of the arrays is due; now() is the start of the caller's transaction."""
+    return func.coalesce(row.run_at, func.now() + row.delay, func.now())
 
 
 def insert_parameters(new_jobs: Sequence[NewJob]) -> dict[str, list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import TwoPhaseTransaction
@@ -10,16 +11,18 @@ from sqlalchemy.exc import DBAPIError
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.failures import hide_values
 from sa_jobqueue.models import jobs
-from sa_jobqueue.queries.keys import holders_of_keys
 from sa_jobqueue.queries.session import unheard
 from sa_jobqueue.records import Inserted
 from sa_jobqueue.statements.insert import insert_jobs as insert_statement
 from sa_jobqueue.statements.insert import insert_parameters
+from sa_jobqueue.store.callers_connection import in_autocommit
+from sa_jobqueue.store.conflicts import answer_held, with_buckets
 from sa_jobqueue.store.schema import cure, place
 from sa_jobqueue.store.trouble import sqlstate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection
 
@@ -31,37 +34,33 @@ CHUNK, CHUNK_TEXT = 5_000, 32 * 1024 * 1024
 ROUNDS = 20
 _UNDEFINED_TABLE, _UNDEFINED_COLUMN = "42P01", "42703"
 
+Answers = dict[int, Inserted]
+
 
 def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Insert what has no key or a free one; answers in the order of `new_jobs`, all in the connection's transaction.
+    """Insert what has no key or a free one, and do about the others what their `on_conflict` says.
 
+    Answers in the order of `new_jobs`; all in the connection's transaction, as if they came one after another.
     Keyed rows are taken in the order of their keys, so that two calls at once can't deadlock on them. Waits where an
-    open transaction has just inserted the same key. Of several jobs with one key the first is inserted. In a two-phase
+    open transaction has just inserted the same key, and where a waiting job that is to change is locked. In a two-phase
     transaction the jobs wake no runner, for PostgreSQL refuses to prepare one that notifies: the next poll finds them.
-    Raises EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows rows.
-    No text of a database's error holds values of a job; its `params` and the driver's diagnostics still do.
+
+    Raises DuplicateKeyError where that was asked for: nothing has been inserted or changed then, and the transaction can
+    go on. Raises EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows
+    rows. No text of a database's error holds values of a job; its `params` and the driver's diagnostics still do.
     """
     if connection.dialect.name != "postgresql":
         raise EnqueueError(
             f"jobs live in PostgreSQL, and this connection goes to {connection.dialect.name}: bind the Job class to "
             "its database, Session(binds={Job: engine}), or pass a connection to it"
         )
-    first: dict[str, int] = {}
-    free: list[int] = []
-    repeated: list[int] = []
-    for position, new_job in enumerate(new_jobs):
-        if (key := new_job.unique_key) is None:
-            free.append(position)
-        elif first.setdefault(key, position) != position:
-            repeated.append(position)
-    keyed = [position for _, position in sorted(first.items())]
-    answers: dict[int, Inserted] = {}
     try:
         # Each time: a savepoint that is rolled back takes the setting along.
         if new_jobs and isinstance(connection.get_transaction(), TwoPhaseTransaction):
             connection.execute(unheard())
-        for chunk in _chunks(new_jobs, keyed + free):
-            _insert_chunk(connection, new_jobs, chunk, answers)
+        new_jobs = with_buckets(connection, new_jobs)
+        with _as_a_whole(connection, new_jobs):
+            return _insert_all(connection, new_jobs)
     except DBAPIError as error:
         hide_values(error)  # payloads, and error texts end up in logs
         if _lacks_table(error):
@@ -70,27 +69,70 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
                 f"the table of the job queue is missing {place()}, or older than this release: {cure()}"
             )
         raise
-    for position in repeated:
+
+
+def _as_a_whole(connection: Connection, new_jobs: Sequence[NewJob]) -> AbstractContextManager[Any]:
+    """A savepoint where a duplicate may stop the call half-way; a single job has written nothing by then."""
+    if len(new_jobs) < 2 or all(new_job.on_conflict != "raise" for new_job in new_jobs):
+        return nullcontext()
+    if in_autocommit(connection):
+        raise EnqueueError(
+            'several jobs with on_conflict="raise" among them are inserted all or none, and on a connection in AUTOCOMMIT '
+            "each statement stands alone: begin a transaction, or enqueue one by one"
+        )
+    return connection.begin_nested()
+
+
+def _insert_all(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inserted]:
+    answers: Answers = {}
+    first: dict[str, int] = {}
+    turns: list[list[int]] = [[]]  # of the jobs with one key that change each other, one goes in each turn
+    told_as_first: list[int] = []
+    taken: dict[str, int] = {}
+    for position, new_job in enumerate(new_jobs):
+        key = new_job.unique_key
+        if key is None:
+            turns[0].append(position)
+        elif key not in first:
+            first[key] = position
+            turns[0].append(position)
+        elif new_job.on_conflict == "existing":
+            told_as_first.append(position)
+        else:
+            turn = taken[key] = taken.get(key, 0) + 1
+            if turn == len(turns):
+                turns.append([])
+            turns[turn].append(position)
+    for turn_ in turns:
+        in_order = sorted(
+            turn_,
+            key=lambda position: (
+                new_jobs[position].unique_key is None,
+                new_jobs[position].unique_key or "",
+                position,
+            ),
+        )
+        for chunk in _chunks(new_jobs, in_order):
+            _insert_chunk(connection, new_jobs, chunk, answers)
+    for position in told_as_first:
         holder = answers[first[new_jobs[position].unique_key or ""]]
-        answers[position] = Inserted(holder.id, False, holder.values)
+        answers[position] = Inserted(holder.id, "existing", holder.values)
     return [answers[position] for position in range(len(new_jobs))]
 
 
 def _insert_chunk(
-    connection: Connection, new_jobs: Sequence[NewJob], chunk: list[int], answers: dict[int, Inserted]
+    connection: Connection, new_jobs: Sequence[NewJob], chunk: list[int], answers: Answers
 ) -> None:
     """Repeat insert and read until every key has answered: a holder may vanish between the two."""
     missing = chunk
     for _ in range(ROUNDS):
         _insert_once(connection, new_jobs, missing, answers)
-        missing = [position for position in missing if position not in answers]
-        if not missing:
+        if not (missing := [position for position in missing if position not in answers]):
             return
-        held = {new_jobs[position].unique_key: position for position in missing}
-        for row in connection.execute(holders_of_keys(), {"keys": list(held)}).mappings():
-            answers[held[row["unique_key"]]] = Inserted(row["id"], False, dict(row))
-        missing = [position for position in missing if position not in answers]
-        if not missing:
+        held = {new_jobs[position].unique_key or "": position for position in missing}
+        told = answer_held(connection, {key: new_jobs[position] for key, position in held.items()})
+        answers |= {held[key]: answer for key, answer in told.items()}
+        if not (missing := [position for position in missing if position not in answers]):
             return
     raise EnqueueError(
         f"the idempotency key {new_jobs[missing[0]].idempotency_key!r} was neither free nor held in {ROUNDS} rounds: "
@@ -99,7 +141,7 @@ def _insert_chunk(
 
 
 def _insert_once(
-    connection: Connection, new_jobs: Sequence[NewJob], chunk: list[int], answers: dict[int, Inserted]
+    connection: Connection, new_jobs: Sequence[NewJob], chunk: list[int], answers: Answers
 ) -> None:
     rows = connection.execute(insert_statement(), insert_parameters([new_jobs[at] for at in chunk])).all()
     by_key: dict[str, int] = {}
@@ -126,10 +168,15 @@ def _insert_once(
 
 
 def _created(row: Any) -> Inserted:
-    id_, _, run_at, created_at, updated_at = row
-    return Inserted(
-        id_, True, {"id": id_, "run_at": run_at, "created_at": created_at, "updated_at": updated_at}
-    )
+    id_, unique_key, run_at, created_at, updated_at = row
+    values = {
+        "id": id_,
+        "unique_key": unique_key,
+        "run_at": run_at,
+        "created_at": created_at,
+        "updated_at": updated_at,
+    }
+    return Inserted(id_, "created", values)
 
 
 def _chunks(new_jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:

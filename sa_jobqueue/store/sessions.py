@@ -8,9 +8,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session
 
-from sa_jobqueue.errors import ConfigurationError
+from sa_jobqueue.errors import ConfigurationError, EnqueueError
 from sa_jobqueue.models import Job
 from sa_jobqueue.statements.fence import fence
+from sa_jobqueue.store.callers_connection import in_autocommit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -57,6 +58,23 @@ def _unbound(error: UnboundExecutionError) -> ConfigurationError:
     return ConfigurationError(
         f"the session is not bound to the database of the jobs ({error}): give it an engine, or add Job to its binds"
     )
+
+
+def enqueuing_connection(target: Session | Connection) -> Connection:
+    """The connection itself, or that of the session's transaction, in which jobs come with all else.
+
+    Raises EnqueueError for a session whose statements are each committed at once: a job would be there whatever becomes of
+    the rest. Who passes such a connection has it before his eyes.
+    """
+    if isinstance(target, Connection):
+        return target
+    connection = job_connection(target)
+    if in_autocommit(connection):
+        raise EnqueueError(
+            "the session's engine is in AUTOCOMMIT: the job would be stored at once, also when the session is rolled back; "
+            "give the session an engine without it (isolation_level), or pass a connection to enqueue_many()"
+        )
+    return connection
 
 
 def connection_of(target: Session | Connection) -> Connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -84,6 +85,13 @@ def session(application: Engine) -> Iterator[Session]:
     """An ordinary session."""
     with Session(application) as session:
         yield session
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads for transactions at the same time."""
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
 
 
 @pytest.fixture(params=["sync", "psycopg", "asyncpg"])

@@ -166,6 +166,26 @@ def test_an_autocommit_connection_is_the_callers_choice(application: Engine) -> 
     with application.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         enqueue_many(connection, [enqueue("k")])
         assert rows(application, "kind") == ["k"]
+        taken = [enqueue("k", idempotency_key=key, on_conflict="raise") for key in "ab"]
+        with pytest.raises(EnqueueError, match="each statement stands alone"):
+            enqueue_many(connection, taken)
+        assert enqueue_many(connection, taken[:1])[0].created
+
+
+@pytest.mark.parametrize("form", ["add", "bulk"])
+def test_a_session_in_autocommit_is_refused(form: str, client: Client, application: Engine) -> None:
+    """Its rollback would leave the job there, which is what nobody expects of a session."""
+
+    def work(session: Session) -> None:
+        session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+        if form == "add":
+            session.add(enqueue("k"))
+        with pytest.raises(EnqueueError, match="the session's engine is in AUTOCOMMIT"):
+            session.flush() if form == "add" else enqueue_many(session, [enqueue("k")])
+        session.expunge_all()
+
+    client.run(work)
+    assert rows(application, "id") == []
 
 
 @pytest.mark.parametrize("client_kind", ["sync", "asyncpg"])

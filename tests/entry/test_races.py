@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import Engine, create_engine, select
@@ -14,40 +14,11 @@ from sqlalchemy.orm import Session
 from sa_jobqueue import Enqueued, Job, enqueue, enqueue_many
 from sa_jobqueue.models import jobs
 from sa_jobqueue.records import NewJob
-from sa_jobqueue.store import inserts
+from sa_jobqueue.store import conflicts, inserts
 from tests.entry.application import Document
 from tests.entry.counting import backend, rows, wait_until_blocked
+from tests.entry.second import Second
 from tests.support.waiting import PATIENCE
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
-
-
-class Second:
-    """A transaction in a thread of its own that enqueues the key and commits with a document."""
-
-    def __init__(self, engine: Engine, pool: ThreadPoolExecutor, key: str = "x") -> None:
-        self._engine = engine
-        self._key = key
-        self._started = threading.Event()
-        self._backend = 0
-        self.outcome: Future[Enqueued | None] = pool.submit(self._run)
-        assert self._started.wait(PATIENCE)
-
-    def wait_until_blocked(self) -> None:
-        wait_until_blocked(self._engine, self._backend)
-
-    def _run(self) -> Enqueued | None:
-        with Session(self._engine) as session:
-            self._backend = backend(session)
-            self._started.set()
-            session.add(Document(title="second"))
-            session.add(job := enqueue("second", idempotency_key=self._key))
-            session.commit()
-            return job.enqueued
 
 
 def documents(engine: Engine) -> list[str]:
@@ -202,7 +173,7 @@ def test_a_locked_holder_makes_nobody_wait(lock: str, application: Engine, sessi
 def vanishing(monkeypatch: pytest.MonkeyPatch, engine: Engine, times: int) -> Callable[[], int]:
     """Between insert and read the holder is deleted, and put back before the next insert, so many times."""
     count = 0
-    real_insert, real_read = inserts._insert_once, inserts.holders_of_keys
+    real_insert, real_read = inserts._insert_once, conflicts.holders_of_keys
 
     def insert(connection: object, new_jobs: list[NewJob], *rest: object) -> None:
         if count < times:
@@ -220,7 +191,7 @@ def vanishing(monkeypatch: pytest.MonkeyPatch, engine: Engine, times: int) -> Ca
         return real_read()
 
     monkeypatch.setattr(inserts, "_insert_once", insert)
-    monkeypatch.setattr(inserts, "holders_of_keys", read)
+    monkeypatch.setattr(conflicts, "holders_of_keys", read)
     return lambda: count
 
 

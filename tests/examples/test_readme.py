@@ -24,7 +24,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, rela
 
 import sa_jobqueue
 import sa_jobqueue.admin
-from sa_jobqueue import Enqueued, Job, JobContext, Registry, enqueue, never
+from sa_jobqueue import Enqueued, Job, JobContext, Registry, enqueue, enqueue_many, never
 from sa_jobqueue.admin import redrive
 from sa_jobqueue.cli import cli
 from sa_jobqueue.database import normalise_url
@@ -175,7 +175,7 @@ def test_the_snippets_run(engine: Engine) -> None:
     def send_receipt(order_id: int) -> None: ...
 
     @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
-    def embed(document_id: int) -> None: ...
+    def embed(document_id: int, model: str = "m1") -> None: ...
 
     assert len(_snippets()) == 6
     with Session(engine) as session:
@@ -201,7 +201,7 @@ def test_the_snippets_run(engine: Engine) -> None:
             exec(compile(fewer, "README.md", "exec", dont_inherit=True), names)
         session.commit()
         assert document.job_id is not None
-    assert _jobs(engine) == [("default", 5, 5_003), ("ai", 8, 2)]
+    assert _jobs(engine) == [("default", 5, 5_004), ("ai", 8, 3)]
     with running(names["jobs"], engine.url, queues={"web": 1, "default": 1}):
         assert names["pages_of"](document_id=1) == 12
         with Session(engine) as session, session.begin():
@@ -209,7 +209,7 @@ def test_the_snippets_run(engine: Engine) -> None:
         assert indexing.enqueued is not None
         answer = sa_jobqueue.wait_for(engine, indexing.enqueued.id, timeout=timedelta(minutes=1))
         assert (answer.done, answer.result) == (True, {"pages": 12})
-    assert ("ai", 8, 3) in _jobs(engine)  # its follow-up
+    assert ("ai", 8, 4) in _jobs(engine)  # its follow-up
     with Session(engine) as session:
         assert session.get_one(Document, 1).indexed
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
@@ -254,7 +254,7 @@ def test_what_goes_past_the_refusals_is_named(engine: Engine) -> None:
 
 
 def test_the_rights_named_are_enough(engine: Engine) -> None:
-    """A role with SELECT and INSERT enqueues, keyed and not; one with SELECT and UPDATE runs, rescues and redrives."""
+    """A role with SELECT and INSERT enqueues, keyed and not; with UPDATE it replaces, runs, rescues and redrives."""
     jobs = Registry()
     jobs.handler("order.send_receipt", retry=never())(lambda: 1 / 0)
     producer, runner = new_name(), new_name()
@@ -276,6 +276,11 @@ def test_the_rights_named_are_enough(engine: Engine) -> None:
         with Session(engine) as session, session.begin():
             session.execute(text(f"SET LOCAL ROLE {runner}"))
             assert [answer.landed for answer in redrive(session, [job.enqueued.id])] == [True]
+        with Session(engine) as session, session.begin():
+            session.execute(text(f"GRANT UPDATE ON jobqueue_jobs TO {producer}"))
+            session.execute(text(f"SET LOCAL ROLE {producer}"))
+            new = enqueue("order.send_receipt", idempotency_key="a", on_conflict="replace")
+            assert enqueue_many(session, [new]) == [Enqueued(job.enqueued.id, "replaced")]
     finally:
         with engine.begin() as connection:
             for role in (producer, runner):

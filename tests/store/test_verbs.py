@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import Engine, func
 
 from sa_jobqueue import admin
-from sa_jobqueue.records import ExpiredLease, Landing, Settlement
+from sa_jobqueue.records import ExpiredLease, Landing, NewJob, Settlement
 from sa_jobqueue.states import TERMINAL, TRANSITIONS, Guard, JobStatus, Verb
+from sa_jobqueue.store.inserts import insert_jobs
 from sa_jobqueue.store.store import Store
-from tests.support.jobs import MINUTE, add_job, add_running, read_job
+from tests.support.jobs import MINUTE, add_job, add_running, keyed, read_job
 
 NONE = timedelta(0)
 EXHAUSTED = {"attempts": 5, "max_attempts": 5}
@@ -47,6 +48,7 @@ LANDS: list[tuple[str, str, dict[str, Any], str]] = [
     ("redrive", "cancelled", {}, "ready"),
     ("redrive", "cancelled", REQUESTED, "ready"),
     ("reschedule", "ready", {}, "ready"),
+    ("replace", "ready", keyed("x", scope="row"), "ready"),
 ]
 HANDLED_HERE = sorted({verb for verb, *_ in LANDS})
 NOTHING = [
@@ -69,6 +71,7 @@ LIFE: dict[str, tuple[str, set[str], set[str]]] = {
     "rescue": ("expired lease", {"running"}, {"ready", "dead", "cancelled"}),
     "cancel": ("id", {"ready", "running"}, {"cancelled", "running"}),
     "redrive": ("id", {"dead", "cancelled"}, {"ready"}),
+    "replace": ("unique_key", {"ready"}, {"ready"}),
     "reschedule": ("id", {"ready"}, {"ready"}),
     "prune": ("age", {"done", "dead", "cancelled"}, set()),
 }
@@ -89,6 +92,15 @@ def rescue(engine: Engine, store: Store, job_id: int, token: UUID) -> bool:
     lease = ExpiredLease(job_id, token, "test", "default", 1, 0, 5, "holder")
     # A margin below zero makes every lease look past.
     return bool(store.rescue([(lease, NONE)], margin=-timedelta(days=1)))
+
+
+def replace(engine: Engine, store: Store, job_id: int, token: UUID) -> bool:
+    new_job = NewJob(kind="new", payload="{}", idempotency_key="x", key_scope="row", on_conflict="replace")
+    with engine.connect() as connection:
+        answer = insert_jobs(connection, [new_job])[0]
+        if answer.outcome == "replaced":
+            connection.commit()
+        return answer.outcome == "replaced"
 
 
 def by_a_person(verb: Callable[..., list[admin.OperatorResult]], **given: Any) -> Apply:
@@ -112,6 +124,7 @@ APPLY: dict[str, Apply] = {
     "rescue": rescue,
     "cancel": by_a_person(admin.cancel),
     "redrive": by_a_person(admin.redrive),
+    "replace": replace,
     "reschedule": by_a_person(admin.reschedule, priority=0),
     **{verb: settling(Verb(verb)) for verb in ("complete", "retry", "snooze", "discard", "release", "abort")},
 }

@@ -1,0 +1,107 @@
+"""What makes a job the same as another: the key as it was given, or made of its payload, and how long it is taken.
+
+A key that is made of a payload is the same in every process and every release: it is stored, and compared with what
+others store later. A change of how it is made would let every waiting job run a second time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args
+
+from sa_jobqueue.names import hint
+from sa_jobqueue.payloads import Ref, check_key
+from sa_jobqueue.periods import Period, bucket_of
+from sa_jobqueue.records import KeyScope, OnConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sa_jobqueue.records import NewJob
+
+_SCOPES, _ON_CONFLICT = get_args(KeyScope), get_args(OnConflict)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What was asked for about the key of one job, checked: either `given`, or made of the fields `made_of`."""
+
+    given: str | None
+    made_of: tuple[str, ...]
+    scope: KeyScope | Period
+    on_conflict: OnConflict
+
+    def put(self, new_job: NewJob, payload: Any) -> NewJob:
+        """The job with its key. Raises TypeError or ValueError where the key can't be made of this payload."""
+        key = self.given or self._made(new_job.kind, payload)
+        if key is None:
+            return new_job
+        new_job = replace(new_job, idempotency_key=key, key_scope="row", on_conflict=self.on_conflict)
+        if not isinstance(self.scope, Period):
+            return replace(new_job, key_scope=self.scope)
+        length, at = self.scope.length, self.scope.at
+        return (
+            replace(new_job, period=length) if at is None else replace(new_job, bucket=bucket_of(at, length))
+        )
+
+    def _made(self, kind: str, payload: Any) -> str | None:
+        """The kind, and a hash of the fields: of their canonical JSON, names in order, no spaces.
+
+        None while a field refers to a row that is not written yet.
+        """
+        if not isinstance(payload, dict):
+            raise TypeError(
+                f"unique_by: the payload of {kind!r} has no fields, for it is no object: pass idempotency_key"
+            )
+        for name in self.made_of:
+            if name not in payload:
+                raise ValueError(
+                    f"unique_by: the payload of {kind!r} has no {name!r}{hint(name, payload)}: pass the argument, also "
+                    "where it has a default, which may change"
+                )
+        fields = {name: payload[name] for name in self.made_of}
+        if any(map(_has_reference, fields.values())):
+            return None
+        text = json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def read_key(idempotency_key: Any, unique_by: Any, key_scope: Any, on_conflict: Any) -> Key | None:
+    """What the arguments ask for, None for a job without a key. Raises TypeError or ValueError, naming the argument."""
+    if not (key_scope in _SCOPES if isinstance(key_scope, str) else isinstance(key_scope, Period)):
+        raise ValueError(f'key_scope={key_scope!r}: expected "row", "unfinished" or Period(timedelta(...))')
+    if on_conflict not in _ON_CONFLICT:
+        raise ValueError(f"on_conflict={on_conflict!r}: expected one of {', '.join(map(repr, _ON_CONFLICT))}")
+    if idempotency_key is None and unique_by is None:
+        if key_scope == "row" and on_conflict == "existing":
+            return None
+        about = f"on_conflict={on_conflict!r}" if on_conflict != "existing" else f"key_scope={key_scope!r}"
+        raise ValueError(f"{about} is about a key, and the job has none: pass idempotency_key or unique_by")
+    if idempotency_key is not None and unique_by is not None:
+        raise ValueError("idempotency_key and unique_by exclude each other: pass the one that makes the key")
+    given = None if idempotency_key is None else check_key("idempotency_key", idempotency_key)
+    return Key(given, () if unique_by is None else _names(unique_by), key_scope, on_conflict)
+
+
+def _names(unique_by: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(unique_by, str):
+        raise TypeError(f"unique_by={unique_by!r}: expected several names: write [{unique_by!r}]")
+    names = tuple(unique_by)
+    if not names:
+        raise ValueError(
+            "unique_by is empty: every job of the kind would be the same; name the fields that differ"
+        )
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"unique_by: expected names of fields, got {name!r}")
+    return names
+
+
+def _has_reference(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_reference, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_reference, value))
+    return isinstance(value, Ref)
