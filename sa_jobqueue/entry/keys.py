@@ -70,7 +70,7 @@ class Key:
 
 def read_key(idempotency_key: Any, unique_by: Any, key_scope: Any, on_conflict: Any) -> Key | None:
     """What the arguments ask for, None for a job without a key. Raises TypeError or ValueError, naming the argument."""
-    if not (key_scope in _SCOPES if isinstance(key_scope, str) else isinstance(key_scope, Period)):
+    if not isinstance(key_scope, Period) and key_scope not in _SCOPES:
         raise ValueError(f'key_scope={key_scope!r}: expected "row", "unfinished" or Period(timedelta(...))')
     if on_conflict not in _ON_CONFLICT:
         raise ValueError(f"on_conflict={on_conflict!r}: expected one of {', '.join(map(repr, _ON_CONFLICT))}")
