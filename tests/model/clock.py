@@ -51,7 +51,9 @@ def clocked_database(server: PostgresServer) -> Iterator[Engine]:
             for name, volatility in _FUNCTIONS.items():
                 connection.execute(_FUNCTION.format(name=name, volatility=volatility).encode())
             # The server's own functions last; new tables go into the first.
-            connection.execute(f"ALTER DATABASE {database} SET search_path = public, clock, pg_catalog".encode())
+            connection.execute(
+                f"ALTER DATABASE {database} SET search_path = public, clock, pg_catalog".encode()
+            )
             connection.execute(f"ALTER DATABASE {database} SET lock_timeout = '100ms'".encode())
         install(url)
         engine = create_engine(url, poolclass=NullPool)

@@ -6,7 +6,7 @@ line in `TRANSITIONS` is found by comparison. Statuses and verbs are plain words
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -165,12 +165,16 @@ class Model:
 
     def complete(self, one: Settlement) -> bool:
         """running → done. Token and lease not expired. Wins over a request to cancel."""
-        job = self._mine(one.id, one.token)
-        if job is None or job.lease_until is None or job.lease_until <= self.now:
+        job = self._mine(one.id, one.token, lambda job: not self._past(job))
+        if job is None:
             return False
         job.result = one.result
         self._finish(job, "done", None)
         return self._settled(job, one)
+
+    def fence(self, one: Settlement) -> bool:
+        """The same in the handler's own transaction: the lease is looked at when the row is held, and it stays held."""
+        return self._mine(one.id, one.token) is not None and self.complete(one)
 
     def retry(self, one: Settlement) -> bool:
         """running → ready later, or → dead when exhausted. Token."""
@@ -245,8 +249,7 @@ class Model:
             fate = self.fates.get(one.xid or 0) if again else None
             return Answer("done", "done") if fate == "committed" else Answer("gone")
         if job.lease_token == one.token:
-            past = job.lease_until is not None and job.lease_until <= self.now
-            return Answer("expired" if past and one.verb == "complete" else "busy")
+            return Answer("expired" if one.verb == "complete" and self._past(job) else "busy")
         if not again:
             return Answer("lost")
         if job.settled_token != one.token:
@@ -259,7 +262,7 @@ class Model:
 
     def expired(self, margin: timedelta, limit: int) -> list[Job]:
         """lease_until < now - margin, the longest past first."""
-        past = [job for job in self.jobs.values() if self._past(job, margin)]
+        past = [job for job in self.jobs.values() if self._abandoned(job, margin)]
         return sorted(past, key=lambda job: (job.lease_until, job.id))[:limit]
 
     def rescue(self, key: tuple[int, UUID], delay: timedelta, margin: timedelta) -> str | None:
@@ -267,8 +270,7 @@ class Model:
 
         Leaves settled_token alone.
         """
-        job = self._mine(*key)
-        if job is None or not self._past(job, margin):
+        if (job := self._mine(*key, lambda job: self._abandoned(job, margin))) is None:
             return None
         self._fail(job, "rescue", f"runner {job.leased_by} was lost (lease expired)")
         self._rest(job, dead="exhausted" if job.exhausted else None, ready_at=self.now + delay)
@@ -364,10 +366,10 @@ class Model:
 
     # --- pieces
 
-    def _mine(self, job_id: int, token: UUID) -> Job | None:
-        """In SQL the guard is id + token; a row that another transaction holds is passed over."""
+    def _mine(self, job_id: int, token: UUID, guard: Callable[[Job], bool] = lambda _: True) -> Job | None:
+        """The guard is id + token, and what the verb adds; a row that another transaction holds is passed over."""
         job = self.jobs.get(job_id)
-        if job is None or job.lease_token != token or self.locks.get(job_id) == "row":
+        if job is None or job.lease_token != token or self.locks.get(job_id) == "row" or not guard(job):
             return None
         self._taken.add(job_id)
         return job
@@ -377,7 +379,10 @@ class Model:
         self._taken.add(job_id)
         return self.jobs.get(job_id)
 
-    def _past(self, job: Job, margin: timedelta) -> bool:
+    def _past(self, job: Job) -> bool:
+        return job.lease_until is not None and job.lease_until <= self.now
+
+    def _abandoned(self, job: Job, margin: timedelta) -> bool:
         return job.lease_until is not None and job.lease_until < self.now - margin
 
     def _touch(self, job: Job) -> None:
