@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -18,9 +19,10 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
+from sa_jobqueue.events import RunnerStarted
 from sa_jobqueue.maintenance import unknown
 from sa_jobqueue.runner import Runner, RunnerSettings, leases, pace
-from tests.crash_points.application import DIRECT, LONG, LOOP, PROXIED, THREADS, jobs
+from tests.crash_points.application import DIRECT, LONG, LOOP, PROXIED, RUNNER, THREADS, jobs
 from tests.crash_points.mutants import MUTANTS
 
 #: A workload of a second has to meet what others meet in minutes.
@@ -31,8 +33,8 @@ pace.CLAIM_AHEAD_PATIENCE = LONG / 2
 
 @event.listens_for(Engine, "do_connect")
 def introduce(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> None:
-    """A connection is called after the thread that opens it: that tells which part of the runner it belongs to."""
-    parameters["application_name"] = threading.current_thread().name
+    """A connection is called after its runner and the thread that opens it, which tells what part of the runner it is."""
+    parameters["application_name"] = f"{os.environ[RUNNER]} {threading.current_thread().name}"
 
 
 def serve() -> None:
@@ -40,9 +42,12 @@ def serve() -> None:
     for line in sys.stdin:
         match json.loads(line):
             case {"start": settings}:
+                # Nobody can stop a runner that has not begun; whoever asks for it meanwhile waits.
+                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
                 answer: int | None = os.fork()
                 if answer == 0:
                     run(settings)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             case {"wait": pid, "seconds": seconds}:
                 answer = wait(pid, seconds)
             case other:
@@ -58,7 +63,7 @@ def wait(pid: int, seconds: float) -> int | None:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() > ends_at:
             return None
-        time.sleep(0.002)
+        time.sleep(0.004)
 
 
 def run(settings: dict[str, Any]) -> None:
@@ -69,11 +74,14 @@ def run(settings: dict[str, Any]) -> None:
         for stream in (0, 1, 2):
             os.dup2(log if stream else os.open(os.devnull, os.O_RDONLY), stream)
         os.environ[PROXIED], os.environ[DIRECT] = settings["proxied"], settings["direct"]
+        os.environ[RUNNER] = settings["name"]
         if settings["mutant"] is not None:
             MUTANTS[settings["mutant"]]()
         began = time.monotonic()
 
         def note(happened: object) -> None:
+            if isinstance(happened, RunnerStarted):
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             os.write(log, f"{time.monotonic() - began:.3f} {settings['name']} {happened}\n".encode())
 
         runner = Runner(
@@ -84,7 +92,7 @@ def run(settings: dict[str, Any]) -> None:
                 name=settings["name"],
                 lease=timedelta(seconds=settings["lease"]),
                 poll_interval=timedelta(milliseconds=100),
-                rescue_interval=timedelta(milliseconds=50),
+                rescue_interval=timedelta(milliseconds=100),
                 prune_interval=timedelta(milliseconds=500),
                 grace=timedelta(seconds=5),
             ),

@@ -20,10 +20,11 @@ from sa_jobqueue.database import normalise_url
 
 #: The URL that leads through the proxy, and the one that doesn't.
 PROXIED, DIRECT = "CRASH_POINTS_PROXIED", "CRASH_POINTS_DIRECT"
+RUNNER = "CRASH_POINTS_RUNNER"
 THREADS, LOOP = "threads", "loop"
 SOON = fixed(timedelta(milliseconds=20))
 #: Longer than jobs that were claimed ahead wait for a handler here.
-LONG = 0.3
+LONG = 0.2
 WRITE = text("INSERT INTO effects (job_id, runner) VALUES (:job_id, :runner)")
 
 jobs = Registry()
@@ -64,6 +65,11 @@ def _ask_to_cancel(ctx: JobContext) -> None:
             " WHERE id = %s AND status = 'running'",
             (ctx.id,),
         )
+
+
+def _lease(ctx: JobContext) -> Any:
+    with _noting:
+        return _notes().execute("SELECT lease_until FROM jobqueue_jobs WHERE id = %s", (ctx.id,)).fetchone()
 
 
 def _work_of(ctx: JobContext) -> dict[str, Any]:
@@ -149,12 +155,12 @@ def block_fails(ctx: JobContext) -> None:
             raise
 
 
-@jobs.handler("retry", queue=THREADS)
+@jobs.handler("retry", queue=THREADS, retry=SOON)
 def retries(ctx: JobContext) -> Retry | None:
     return Retry(timedelta(milliseconds=20), "not yet") if _begin(ctx) == 1 else None
 
 
-@jobs.handler("retry-async", queue=LOOP)
+@jobs.handler("retry-async", queue=LOOP, retry=SOON)
 async def retries_async(ctx: JobContext) -> Retry | None:
     return Retry(timedelta(milliseconds=20), "not yet") if _begin(ctx) == 1 else None
 
@@ -199,6 +205,10 @@ async def is_cancelled_async(ctx: JobContext) -> None:
 
 @jobs.handler("long", queue=THREADS, retry=SOON)
 def takes_long(ctx: JobContext) -> None:
-    """Meanwhile what was claimed ahead is given back, and the runner says that it waits for nothing."""
+    """Until its lease has been renewed. Meanwhile what was claimed ahead is given back, and the flag is taken back."""
     _begin(ctx)
+    ends_at = time.monotonic() + 5
+    taken_until = _lease(ctx)
     time.sleep(LONG)
+    while _lease(ctx) == taken_until and not ctx.lost and time.monotonic() < ends_at:
+        time.sleep(0.02)

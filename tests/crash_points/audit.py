@@ -5,6 +5,7 @@ A *hold* is one ownership of one job: from the claim to whatever ended it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,8 +46,11 @@ class Hold:
         return bool(self.end.returned > self.end.old_returned)
 
 
-def audit(connection: Connection[Any], *, living: str | None) -> list[str]:
-    """Everything that is wrong. `living` is a runner that never died nor stopped: nobody may take its jobs."""
+def audit(connection: Connection[Any], *, living: str | None, told: Counter[int] | None = None) -> list[str]:
+    """Everything that is wrong. `living` is a runner that never died nor stopped, so that nobody may take its jobs.
+
+    `told` is how often it has said of each job that it has come to rest.
+    """
     history = defaultdict(list)
     for change in _rows(connection, "SELECT * FROM transitions ORDER BY id"):
         history[change.job_id].append(change)
@@ -66,21 +70,32 @@ def audit(connection: Connection[Any], *, living: str | None) -> list[str]:
             if counts[job_id] != int(done):
                 wrong.append(f"job {job_id} ({job.kind}) is {job.status} and has {counts[job_id]} {name}")
         for hold in job.holds:
-            if hold.claim.old_status and tokens.setdefault(hold.claim.new_token, hold.claim.xid) != hold.claim.xid:
+            if (
+                hold.claim.old_status
+                and tokens.setdefault(hold.claim.new_token, hold.claim.xid) != hold.claim.xid
+            ):
                 wrong.append(f"job {job_id} ({job.kind}): another claim had the same token")
+        if told is not None and job.ended_by(living) and told[job_id] != 1:
+            wrong.append(
+                f"job {job_id} ({job.kind}) is {job.status}, which {living} has told {told[job_id]} times"
+            )
     if unknown := set(rows) - set(history):
         wrong.append(f"jobs that nobody has seen come: {unknown}")
     return wrong
 
 
+def told_by(runner: str, log: str) -> Counter[int]:
+    """How often the runner's events say of each job that it has come to rest."""
+    ends = rf"^\S+ {runner} JobSettled\(job_id=(\d+),.*status=<JobStatus\.(?:DONE|DEAD|CANCELLED):"
+    return Counter(int(job_id) for job_id in re.findall(ends, log, re.MULTILINE))
+
+
 def shown(connection: Connection[Any]) -> str:
     """All that was noted, for people."""
-    tables = ("transitions", "starts", "effects")
     lines: list[str] = []
-    for table in tables:
-        lines.append(f"  -- {table}")
-        for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1".encode()):
-            lines.append("  " + " ".join("-" if value is None else str(value) for value in row))
+    for table in ("transitions", "starts", "effects"):
+        rows = connection.execute(f"SELECT * FROM {table} ORDER BY 1".encode())
+        lines += [f"  -- {table}", *("  " + " ".join(map(str, row)) for row in rows)]
     return "\n".join(lines)
 
 
@@ -99,6 +114,13 @@ class _Job:
                 self.holds.append(Hold(change))
             elif change.old_status == "running" and self.holds:
                 self.holds[-1].end = change
+
+    def ended_by(self, runner: str | None) -> bool:
+        """It came to rest by a word of this runner on a job that it owned."""
+        if self.status is None or not self.holds or self.holds[-1].end is not self.changes[-1]:
+            return False
+        last = self.holds[-1]
+        return last.settled and last.claim.leased_by == runner and self.status != "ready"
 
     def wrong(self, living: str | None) -> Iterator[str]:
         yield from self._chain()
@@ -136,19 +158,20 @@ class _Job:
             return
         if self.status != self._expected():
             yield f"ends {self.status} ({self.row.reason}), expected {self._expected()}"
-        if self.status == "done" and (self.kind in COMPLETING or self.kind.startswith("return")) and not self._was_lost():
-            if self.row.result != {"job": self.id}:
-                yield f"has the result {self.row.result}"
-        if self.status == "done" and not any(start.runner == self.holds[-1].claim.leased_by for start in self.starts):
+        tells = self.kind in COMPLETING or self.kind.startswith("return")
+        if self.status == "done" and self.row.result != ({"job": self.id} if tells else None):
+            yield f"has the result {self.row.result}"
+        if self.status == "done" and not any(
+            start.runner == self.holds[-1].claim.leased_by for start in self.starts
+        ):
             yield f"was completed by {self.holds[-1].claim.leased_by}, which never started it"
-
-    def _was_lost(self) -> bool:
-        return False
 
     def _expected(self) -> str:
         first = self.changes[0]
         if self.row.expires_at is not None or (self.planted and first.cancel_requested):
             return "cancelled"
+        if self.planted and first.new_status != "running":
+            return str(first.new_status)
         if self.planted and first.max_attempts == 1:
             return "dead"
         return _ENDS.get(self.kind, "done")
@@ -162,6 +185,8 @@ class _Job:
             return
         if end.old_token != claim.new_token:
             yield "another's token ended a hold"
+        if hold.settled and end.application.partition(" ")[0] != claim.leased_by:
+            yield f"{end.application} has ended a hold of {claim.leased_by}"
         if not hold.settled:
             if end.at <= end.old_lease_until:
                 yield f"was taken from {claim.leased_by} before its lease had ended"
@@ -176,7 +201,12 @@ class _Job:
             if before is not None and (change.old_attempts, change.old_returned) != before:
                 yield f"counts {change.old_attempts}, {change.old_returned}, after {before}"
             claimed = change.new_status == "running" and change.old_status == "ready"
-            if change.old_status and change.new_status and not claimed and change.attempts != change.old_attempts:
+            if (
+                change.old_status
+                and change.new_status
+                and not claimed
+                and change.attempts != change.old_attempts
+            ):
                 yield f"{change.new_status} changes attempts from {change.old_attempts} to {change.attempts}"
             before = (change.attempts, change.returned)
         ended = [hold for hold in self.holds if hold.end is not None]

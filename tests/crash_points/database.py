@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from psycopg import Connection
@@ -37,48 +38,66 @@ CREATE TRIGGER note_transition AFTER INSERT OR UPDATE OR DELETE ON jobqueue_jobs
 """
 _EMPTY = "TRUNCATE jobqueue_jobs, jobqueue_idle, starts, effects, transitions RESTART IDENTITY"
 UNKNOWN = "nobody-knows"
-#: Of two priorities: all that is short goes first, so that the runner has learnt to claim ahead when `long` comes.
-_KINDS = {
-    THREADS: (
-        ("return", 1), ("retry", 1), ("snooze", 1), ("block", 1), ("join", 1), ("block-fails", 1), ("discard", 1), ("fail", 1),
-        ("progress", 2), ("cancel", 3), ("long", 4), ("return", 5),
-    ),
-    LOOP: (("return-async", 1), ("retry-async", 1), ("block-async", 1), ("join-async", 1), ("cancel-async", 3)),
-}  # fmt: skip
 _ADD = """
 INSERT INTO jobqueue_jobs (kind, queue, priority, max_attempts, payload) VALUES (%s, %s, %s, %s, '{}')
 """
-#: Jobs of which something has become before anybody looks: lost by a runner (to be run again, out of attempts, to be
-#: cancelled), past their time, past their retention.
-_PLANTED = f"""
+
+
+class Scenario(StrEnum):
+    """A part of the workload: small, for every run begins it anew."""
+
+    OUTCOMES = "outcomes"
+    COMPLETIONS = "completions"
+    ASYNC = "async"
+    MAINTENANCE = "maintenance"
+
+
+#: Kinds in the order in which they run. All that is short goes first, so that the runner has learnt to claim ahead when
+#: `long` comes.
+_JOBS = {
+    Scenario.OUTCOMES: (
+        *("return", "retry", "snooze", "discard", "fail", "return", "return"),
+        *("progress", "cancel", "long", "return", "return"),
+    ),
+    Scenario.COMPLETIONS: ("block", "join", "block-fails"),
+    Scenario.ASYNC: ("return-async", "block-async", "join-async", "retry-async", "cancel-async"),
+    Scenario.MAINTENANCE: ("return",),
+}
+#: Jobs of which something has become before anybody looks: past their time; lost by a runner (to be run again, out of
+#: attempts, to be cancelled); past their retention; of kinds and in queues for which nobody is there.
+_PLANTED = {
+    Scenario.OUTCOMES: f"""
+INSERT INTO jobqueue_jobs (kind, queue, priority, expires_at)
+VALUES ('return', '{THREADS}', 0, now() - interval '1 hour')
+""",
+    Scenario.MAINTENANCE: f"""
 INSERT INTO jobqueue_jobs (kind, queue, max_attempts, status, attempts, lease_token, lease_until, leased_by,
     cancel_requested_at)
 SELECT 'return', '{THREADS}', most, 'running', 1, gen_random_uuid(), now() - interval '1 hour', 'lost', asked
 FROM (VALUES (20, NULL), (1, NULL), (20, now())) AS lost (most, asked);
-INSERT INTO jobqueue_jobs (kind, queue, priority, expires_at) VALUES ('return', '{THREADS}', 1, now() - interval '1 hour');
 INSERT INTO jobqueue_jobs (kind, queue, status, attempts, finished_at)
 SELECT 'return', '{THREADS}', status, 1, now() - interval '30 days' FROM unnest(ARRAY['done', 'cancelled']) AS status;
-INSERT INTO jobqueue_jobs (kind, queue) SELECT '{UNKNOWN}', queue FROM unnest(ARRAY['{THREADS}', '{LOOP}', 'other']) AS queue,
-    generate_series(1, 3);
+INSERT INTO jobqueue_jobs (kind, queue)
+SELECT '{UNKNOWN}', queue FROM unnest(ARRAY['{THREADS}', '{LOOP}', 'other']) AS queue, generate_series(1, 3);
 INSERT INTO jobqueue_jobs (kind, queue) VALUES ('return', 'unserved');
-"""
+""",
+}
 _UNFINISHED = f"""
 SELECT count(*) FROM jobqueue_jobs
 WHERE status IN ('ready', 'running') AND kind <> '{UNKNOWN}' AND queue <> 'unserved'
 """
 
 
-def prepare(connection: Connection[Any]) -> None:
-    """Only the workload is left."""
+def prepare(connection: Connection[Any], scenario: Scenario) -> None:
+    """Only this workload is left."""
+    rows = []
+    for place, kind in enumerate(_JOBS[scenario]):
+        queue = LOOP if kind.endswith("-async") else THREADS
+        rows.append((kind, queue, min(1 + place // 3, 8), 2 if kind == "fail" else 20))
     with connection.transaction():
         connection.execute(_EMPTY)
-        connection.execute(_PLANTED.encode())
+        connection.execute(_PLANTED.get(scenario, "").encode())
         with connection.cursor() as cursor:
-            rows = [
-                (kind, queue, priority, 2 if kind == "fail" else 20)
-                for queue, kinds in _KINDS.items()
-                for kind, priority in kinds
-            ]
             cursor.executemany(_ADD, rows)
 
 
@@ -86,4 +105,3 @@ def unfinished(connection: Connection[Any]) -> int:
     """How many jobs that somebody is there for have not come to rest."""
     ((count,),) = connection.execute(_UNFINISHED.encode()).fetchall()
     return int(count)
-

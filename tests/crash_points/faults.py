@@ -7,7 +7,16 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import md5
+from functools import cache
+from importlib import import_module
+from inspect import signature
+from pkgutil import iter_modules
+
+from sqlalchemy import Executable
+from sqlalchemy.dialects.postgresql import psycopg
+
+from sa_jobqueue import queries, statements
+from tests.crash_points.database import Scenario
 
 
 class Mode(StrEnum):
@@ -18,7 +27,9 @@ class Mode(StrEnum):
     ANSWER_LOST = "the statement lands, and the connection breaks in place of the answer"
     LOST = "the connection breaks, and the statement never lands"
     LATE = "the process stops, and the statement lands after its leases have ended and others have its jobs"
-    ANSWER_LATE = "the statement lands, and the process stops until its leases have ended and others have its jobs"
+    ANSWER_LATE = (
+        "the statement lands, and the process stops until its leases have ended and others have its jobs"
+    )
 
     @property
     def kills(self) -> bool:
@@ -38,35 +49,59 @@ class Statement:
 
     @property
     def name(self) -> str:
-        """Short, and the same for the same text."""
-        words = self.text if len(self.text) <= 48 else f"{self.text[:48]}~{md5(self.text.encode()).hexdigest()[:6]}"
-        return f"{self.role}: {words}"
+        """The library's own name for it, else its first words, and the part of the runner."""
+        words = self.text if len(self.text) <= 50 else f"{self.text[:50]}..."
+        return f"{self.role}: {_names().get(self.text, words)}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
-    """The so-and-so-manieth time, from 1, that this statement is sent."""
+    """The so-and-so-manieth time, from 1, that this statement is sent in a scenario."""
 
+    scenario: Scenario
     statement: Statement
     occurrence: int
 
     def __str__(self) -> str:
-        return f"{self.statement.name} #{self.occurrence}"
+        return f"{self.scenario}, {self.statement.name} #{self.occurrence}"
 
 
 def statement_of(sender: str, text: str) -> Statement:
-    """Handlers' threads have numbers, which say nothing."""
-    role = re.sub(r"-\d+$", "", sender.removeprefix("sa_jobqueue-"))
-    return Statement(role, re.sub(r"\s+", " ", re.sub(r"\$\d+", "$", text)).strip())
+    """`sender` is runner and thread; the numbers of handlers' threads say nothing."""
+    thread = sender.partition(" ")[2].removeprefix("sa_jobqueue-")
+    return Statement(re.sub(r"-\d+$", "", thread), bare(text))
 
 
-def points_of(statements: Iterable[Statement]) -> list[Point]:
+def text_of(statement: Executable) -> str:
+    """The text of a statement of the library."""
+    return bare(str(statement.compile(dialect=psycopg.dialect())))
+
+
+def bare(text: str) -> str:
+    """Whatever the driver has made of parameters and lines."""
+    return re.sub(r"\s+", " ", re.sub(r"%\(\w+\)s|\$\d+", "$", text)).strip()
+
+
+@cache
+def _names() -> dict[str, str]:
+    """For people: text to module and function, of all statements that take no arguments."""
+    names = {}
+    for package in (statements, queries):
+        for module in iter_modules(package.__path__):
+            found = import_module(f"{package.__name__}.{module.name}")
+            for name, function in vars(found).items():
+                if hasattr(function, "cache_info") and not signature(function).parameters:
+                    names[text_of(function())] = f"{module.name}.{name}"
+    return names
+
+
+def points_of(scenario: Scenario, statements: Iterable[Statement]) -> list[Point]:
     """Each with its occurrence, in the order given."""
     counts = Counter[Statement]()
     points = []
     for statement in statements:
         counts[statement] += 1
-        points.append(Point(statement, counts[statement]))
+        points.append(Point(scenario, statement, counts[statement]))
     return points
 
 

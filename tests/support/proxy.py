@@ -102,9 +102,7 @@ class Rule:
     def released(self) -> bool:
         return self._released
 
-    def note(
-        self, *, struck: int = 0, landed: int = 0, spilled: int = 0, held: _Link | None = None
-    ) -> None:
+    def note(self, *, struck: int = 0, landed: int = 0, spilled: int = 0, held: _Link | None = None) -> None:
         with self._changed:
             self.struck += struck
             self.landed += landed
@@ -214,6 +212,8 @@ class Proxy:
                 self.turned_away += 1
                 client.close()
                 continue
+            # Its messages go one by one: each would wait for the acknowledgement of the one before.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = _Link(self, client)
             with self._lock:
                 self._links.add(link)

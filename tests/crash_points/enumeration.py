@@ -1,0 +1,110 @@
+"""Which faults are tried, and all of them, a few at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+from tests.crash_points.database import Scenario
+from tests.crash_points.faults import Mode, Point, Statement
+from tests.crash_points.runs import STARTING, Fault, Outcome, Place, Task
+
+#: What so many parts of the runner send is how a session is set up: they, and the modes, take turns.
+COMMON = 3
+#: Not only the first time that a statement is sent, but no later than this one, which a run may not come to.
+LATEST = 3
+#: So many broken connections share a run.
+SHARING = 4
+
+
+class Workers:
+    """Runs side by side, each in a place of its own."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._free: SimpleQueue[Place] = SimpleQueue()
+        for place in places:
+            self._free.put(place)
+        self._pool = ThreadPoolExecutor(len(places), thread_name_prefix="crash-points")
+
+    def run(self, tasks: Iterable[Task]) -> list[Outcome]:
+        """What became of each, in their order."""
+        return list(self._pool.map(self._run, tasks))
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _run(self, task: Task) -> Outcome:
+        place = self._free.get()
+        try:
+            return place.run(task)
+        finally:
+            self._free.put(place)
+
+
+@contextmanager
+def workers(places: Sequence[Place]) -> Iterator[Workers]:
+    """For the time of the block."""
+    made = Workers(places)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def every_point(points: Iterable[Point]) -> list[Task]:
+    """Each in every mode, alone."""
+    return [Task(point.scenario, [(point, mode)]) for point in points for mode in Mode]
+
+
+def every_statement(points: Iterable[Point]) -> list[Task]:
+    """Each statement in every mode once, where it comes up first; what lets its runner live shares runs with others."""
+    places: dict[Statement, tuple[Scenario, int]] = {}
+    for point in points:
+        scenario, _ = places.setdefault(point.statement, (point.scenario, 0))
+        if scenario is point.scenario:
+            places[point.statement] = scenario, point.occurrence
+
+    def fault(statement: Statement, mode: Mode) -> Fault:
+        scenario, count = places[statement]
+        return Point(scenario, statement, 1 + list(Mode).index(mode) % min(count, LATEST)), mode
+
+    by_text: defaultdict[str, list[Statement]] = defaultdict(list)
+    for statement in places:
+        by_text[statement.text].append(statement)
+    common = [senders for senders in by_text.values() if len(senders) >= COMMON]
+    faults = [fault(one, mode) for one in places if len(by_text[one.text]) < COMMON for mode in Mode]
+    for turn, senders in enumerate(common):
+        modes = list(Mode)[turn % 2 :: 2]
+        faults += [fault(senders[(turn + number) % len(senders)], mode) for number, mode in enumerate(modes)]
+    return _packed(faults)
+
+
+def _packed(faults: Iterable[Fault]) -> list[Task]:
+    tasks: list[Task] = []
+    sharing: defaultdict[Scenario, list[Fault]] = defaultdict(list)
+    for point, mode in faults:
+        if mode.kills or mode.stops or point.statement.role == STARTING:
+            tasks.append(Task(point.scenario, [(point, mode)]))
+        else:
+            sharing[point.scenario].append((point, mode))
+    for scenario, together in sharing.items():
+        runs = -(-len(together) // SHARING)
+        tasks += [Task(scenario, together[number::runs]) for number in range(runs)]
+    return tasks
+
+
+def after_a_fault(points: Iterable[Point], outcomes: Iterable[Outcome]) -> list[Task]:
+    """What was sent only because something had gone wrong: the same once more, and a second fault there, in every mode."""
+    known = {point.statement for point in points}
+    found: list[Task] = []
+    for outcome in outcomes:
+        if any(mode.kills or mode.stops for _, mode in outcome.faults):
+            continue
+        for point in outcome.points:
+            if point.statement not in known:
+                known.add(point.statement)
+                found += [Task(outcome.scenario, [*outcome.faults, (point, mode)]) for mode in Mode]
+    return found
