@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from sa_jobqueue.testing import PostgresServer
-from tests.crash_points.enumeration import Workers, workers
+from tests.crash_points.enumeration import Workers
 from tests.crash_points.runs import place
 from tests.support.databases import fresh_database
 
@@ -24,4 +24,4 @@ def crew(server: PostgresServer, template_database: str) -> Iterator[Workers]:
             stack.enter_context(fresh_database(server, template=template_database)) for _ in range(AT_ONCE)
         ]
         places = [stack.enter_context(place(url)) for url in urls]
-        yield stack.enter_context(workers(places))
+        yield Workers(places)

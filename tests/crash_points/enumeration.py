@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from queue import SimpleQueue
 
 from tests.crash_points.database import Scenario
@@ -24,34 +23,23 @@ class Workers:
     """Runs side by side, each in a place of its own."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._free: SimpleQueue[Place] = SimpleQueue()
-        for place in places:
-            self._free.put(place)
-        self._pool = ThreadPoolExecutor(len(places), thread_name_prefix="crash-points")
+        self._places = places
 
     def run(self, tasks: Iterable[Task]) -> list[Outcome]:
         """What became of each, in their order."""
-        return list(self._pool.map(self._run, tasks))
+        free: SimpleQueue[Place] = SimpleQueue()
+        for place in self._places:
+            free.put(place)
 
-    def close(self) -> None:
-        self._pool.shutdown()
+        def one(task: Task) -> Outcome:
+            place = free.get()
+            try:
+                return place.run(task)
+            finally:
+                free.put(place)
 
-    def _run(self, task: Task) -> Outcome:
-        place = self._free.get()
-        try:
-            return place.run(task)
-        finally:
-            self._free.put(place)
-
-
-@contextmanager
-def workers(places: Sequence[Place]) -> Iterator[Workers]:
-    """For the time of the block."""
-    made = Workers(places)
-    try:
-        yield made
-    finally:
-        made.close()
+        with ThreadPoolExecutor(len(self._places)) as pool:
+            return list(pool.map(one, tasks))
 
 
 def every_point(points: Iterable[Point]) -> list[Task]:

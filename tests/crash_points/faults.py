@@ -72,9 +72,9 @@ def statement_of(sender: str, text: str) -> Statement:
     return Statement(re.sub(r"-\d+$", "", thread), bare(text))
 
 
-def text_of(statement: Executable) -> str:
-    """The text of a statement of the library."""
-    return bare(str(statement.compile(dialect=psycopg.dialect())))
+def raw(statement: Executable) -> str:
+    """The text of a statement of the library as the driver is given it."""
+    return str(statement.compile(dialect=psycopg.dialect()))
 
 
 def bare(text: str) -> str:
@@ -91,7 +91,7 @@ def _names() -> dict[str, str]:
             found = import_module(f"{package.__name__}.{module.name}")
             for name, function in vars(found).items():
                 if hasattr(function, "cache_info") and not signature(function).parameters:
-                    names[text_of(function())] = f"{module.name}.{name}"
+                    names[bare(raw(function()))] = f"{module.name}.{name}"
     return names
 
 

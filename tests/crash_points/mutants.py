@@ -7,7 +7,7 @@ from a loop's step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Engine, event
@@ -18,19 +18,23 @@ from sa_jobqueue.runner import dispatch, settle, verdict
 Step = Callable[..., tuple[Any, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """`old` is `new` in every statement that has it."""
+class Texts:
+    """Statements that are changed on their way to the driver: in all that have it the first of each pair is the second."""
 
-    old: str
-    new: str
+    def __init__(self, *changes: tuple[str, str]) -> None:
+        self._changes = changes
+
+    def changed(self, statement: str) -> str:
+        for old, new in self._changes:
+            statement = statement.replace(old, new)
+        return statement
 
     def __call__(self) -> None:
         @event.listens_for(Engine, "before_cursor_execute", retval=True)
         def change(
             _connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any
         ) -> tuple[str, Any]:
-            return statement.replace(self.old, self.new), parameters
+            return self.changed(statement), parameters
 
 
 def _step(module: Any, change: Callable[[Step, Any, Any, float], tuple[Any, Any]]) -> Callable[[], None]:
@@ -75,12 +79,12 @@ def _swallow_failed_blocks() -> None:
 
 #: By what the library does then.
 MUTANTS: dict[str, Callable[[], None]] = {
-    "fences a completion by nothing": Text(
-        "job.lease_token = CAST(%(token)s::UUID AS UUID) FOR NO KEY UPDATE)",
-        "%(token)s IS NOT NULL FOR NO KEY UPDATE)",
+    "fences a completion by nothing": Texts(
+        ("job.lease_token = CAST(%(token)s::UUID AS UUID) FOR NO KEY", "%(token)s IS NOT NULL FOR NO KEY"),
+        ("mine.lease_until > clock_timestamp()", "true"),
     ),
-    "settles whoever owns the job": Text(
-        "job.lease_token = batch.token AND job.lease_until > statement_timestamp()", "true"
+    "settles whoever owns the job": Texts(
+        ("job.lease_token = batch.token AND job.lease_until > statement_timestamp()", "true")
     ),
     "takes a settlement that it repeats for its first": _step(settle, _send_as_if_first),
     "repeats a claim under its token": _step(dispatch, _claim_again),

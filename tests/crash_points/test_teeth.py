@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from sqlalchemy import Executable
@@ -13,8 +12,8 @@ from sa_jobqueue.statements.fence import fence
 from sa_jobqueue.statements.settle import complete, release_claim
 from tests.crash_points.database import Scenario
 from tests.crash_points.enumeration import Workers
-from tests.crash_points.faults import Mode, Point, Statement, bare, text_of
-from tests.crash_points.mutants import MUTANTS, Text
+from tests.crash_points.faults import Mode, Point, Statement, bare, raw
+from tests.crash_points.mutants import MUTANTS, Texts
 from tests.crash_points.runs import Fault, Task
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
@@ -71,10 +70,10 @@ def test_every_mutant_is_found(crew: Workers) -> None:
 
 
 def _faults(name: str, scenario: Scenario, points: Sequence[tuple[str, Executable, Mode]]) -> list[Fault]:
-    mutant: Any = MUTANTS[name]
+    mutant = MUTANTS[name]
 
     def sent(statement: Executable) -> str:
-        text = text_of(statement)
-        return text.replace(bare(mutant.old), bare(mutant.new)) if isinstance(mutant, Text) else text
+        text = raw(statement)
+        return bare(mutant.changed(text) if isinstance(mutant, Texts) else text)
 
     return [(Point(scenario, Statement(role, sent(statement)), 1), mode) for role, statement, mode in points]
