@@ -11,10 +11,10 @@ from tests.crash_points.database import Scenario
 from tests.crash_points.faults import Mode, Point, Statement
 from tests.crash_points.runs import STARTING, Fault, Outcome, Place, Task
 
-#: What so many parts of the runner send is how a session is set up: they, and the modes, take turns.
+#: What so many parts of the runner send is how a session is set up: there the parts take turns, and so do the modes.
 COMMON = 3
 #: Not only the first time that a statement is sent, but no later than this one, which a run may not come to.
-LATEST = 3
+LATEST = 2
 #: So many broken connections share a run.
 SHARING = 4
 
@@ -65,7 +65,7 @@ def every_statement(points: Iterable[Point]) -> list[Task]:
     common = [senders for senders in by_text.values() if len(senders) >= COMMON]
     faults = [fault(one, mode) for one in places if len(by_text[one.text]) < COMMON for mode in Mode]
     for turn, senders in enumerate(common):
-        modes = list(Mode)[turn % 2 :: 2]
+        modes = list(Mode)[turn % 3 :: 3]
         faults += [fault(senders[(turn + number) % len(senders)], mode) for number, mode in enumerate(modes)]
     return _packed(faults)
 
@@ -74,7 +74,7 @@ def _packed(faults: Iterable[Fault]) -> list[Task]:
     tasks: list[Task] = []
     sharing: defaultdict[Scenario, list[Fault]] = defaultdict(list)
     for point, mode in faults:
-        if mode.kills or mode.stops or point.statement.role == STARTING:
+        if not mode.lets_live or point.statement.role == STARTING:
             tasks.append(Task(point.scenario, [(point, mode)]))
         else:
             sharing[point.scenario].append((point, mode))
@@ -89,10 +89,11 @@ def after_a_fault(points: Iterable[Point], outcomes: Iterable[Outcome]) -> list[
     known = {point.statement for point in points}
     found: list[Task] = []
     for outcome in outcomes:
-        if any(mode.kills or mode.stops for _, mode in outcome.faults):
+        scenario, faults, _ = outcome.task
+        if not all(mode.lets_live for _, mode in faults):
             continue
         for point in outcome.points:
             if point.statement not in known:
                 known.add(point.statement)
-                found += [Task(outcome.scenario, [*outcome.faults, (point, mode)]) for mode in Mode]
+                found += [Task(scenario, [*faults, (point, mode)]) for mode in Mode]
     return found

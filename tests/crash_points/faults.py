@@ -36,8 +36,8 @@ class Mode(StrEnum):
         return self in (Mode.KILLED_BEFORE, Mode.KILLED_AFTER)
 
     @property
-    def stops(self) -> bool:
-        return self in (Mode.LATE, Mode.ANSWER_LATE)
+    def lets_live(self) -> bool:
+        return self in (Mode.ANSWER_LOST, Mode.LOST)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
+from sa_jobqueue.completion import guard
 from sa_jobqueue.loop import Failed
 from sa_jobqueue.runner import dispatch, settle, verdict
 
@@ -77,6 +78,11 @@ def _swallow_failed_blocks() -> None:
     verdict._uncompleted = lambda _completion: None
 
 
+def _complete_after_the_commit() -> None:
+    guard.Guard._send = lambda _guard, _connection: None  # type: ignore[method-assign]
+    _swallow_failed_blocks()
+
+
 #: By what the library does then.
 MUTANTS: dict[str, Callable[[], None]] = {
     "fences a completion by nothing": Texts(
@@ -91,4 +97,5 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "forgets claims without an answer": _step(dispatch, _forget_lost_claims),
     "releases a lost claim once": _step(dispatch, _release_once),
     "takes a failed block for done": _swallow_failed_blocks,
+    "completes a job after the commit of its block": _complete_after_the_commit,
 }

@@ -6,8 +6,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,8 @@ SHORT_LEASE, LEASE = 0.4, 3.0
 FIRST, SECOND = "first", "second"
 #: The part of a runner that checks the tables before anything begins.
 STARTING = "MainThread"
+#: How often it is looked what has become of a run, in seconds.
+LOOK = 0.02
 _FATES = {
     Mode.KILLED_BEFORE: Fate.HOLD,
     Mode.KILLED_AFTER: Fate.SWALLOW_ANSWER,
@@ -50,144 +52,140 @@ class Task(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What became of one run: the points that were passed, and what the audit found wrong."""
+    """What became of a run: the points that were passed, the faults whose points were not, and what is wrong.
 
-    scenario: Scenario
-    faults: Sequence[Fault]
+    `evidence` is all that was noted, where something is. `lived`: the first runner has neither died nor stopped.
+    """
+
+    task: Task
     points: list[Point] = field(default_factory=list)
     missed: list[Fault] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    #: The first runner has neither died nor stopped meanwhile.
     lived: bool = False
     evidence: str = ""
-    seconds: float = 0.0
 
     def __str__(self) -> str:
+        scenario, faults, mutant = self.task
         where = [
-            f"  {point}\n    {mode.value} ({mode.name})\n    {point.statement.text}"
-            for point, mode in self.faults
+            f"  {point}\n    {mode.value} ({mode.name})\n    {point.statement.text}" for point, mode in faults
         ]
+        wrong = [f"  WRONG: {what}" for what in self.wrong]
         return "\n".join(
-            [
-                f"scenario {self.scenario}",
-                *where,
-                *(f"  WRONG: {wrong}" for wrong in self.wrong),
-                self.evidence,
-            ]
+            [f"{scenario}{f', mutant: {mutant}' if mutant else ''}", *where, *wrong, self.evidence]
         )
 
 
 class Place:
-    """A database and a nursery of its own, for one run after another. Belongs to one thread."""
+    """A database and a nursery of its own, for one run after another. Belongs to one thread at a time."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._mutant: str | None = None
-        self._nursery = Nursery()
-        self._connection: Connection[Any] = connect(url)
-        self._connection.execute(database.SCHEMA.encode())
+        self.url = url
+        self.nursery = Nursery()
+        self.connection: Connection[Any] = connect(url)
+        self.connection.execute(database.SCHEMA.encode())
 
     def close(self) -> None:
-        self._connection.close()
-        self._nursery.close()
+        self.connection.close()
+        self.nursery.close()
 
     def run(self, task: Task) -> Outcome:
         """The workload, with each of these faults once its point is reached."""
-        began = time.monotonic()
-        scenario, faults, self._mutant = task
-        outcome = Outcome(scenario, faults)
-        database.prepare(self._connection, scenario)
+        outcome = Outcome(task)
+        database.prepare(self.connection, task.scenario)
         number, name = tempfile.mkstemp(prefix="sajq-crash-point-", suffix=".log")
         os.close(number)
         log = Path(name)
         try:
-            with ExitStack() as stack:
-                proxy = Proxy(self._url)
-                stack.callback(proxy.close)
-                rules = [proxy.on_sender(Occurrence(point), _FATES[mode]) for point, mode in faults]
-                self._let_happen(stack, proxy, rules, outcome, log)
-                outcome.points = points_of(scenario, (statement_of(*sent) for sent in proxy.sent))
-                outcome.missed = [fault for fault, rule in zip(faults, rules, strict=True) if not rule.struck]
-            told = told_by(FIRST, log.read_text(errors="replace")) if outcome.lived else None
-            outcome.wrong += audit(self._connection, living=FIRST if outcome.lived else None, told=told)
+            proxy = Proxy(self.url)
+            try:
+                rules = [proxy.on_sender(Occurrence(point), _FATES[mode]) for point, mode in task.faults]
+                with ExitStack() as stack:
+                    _Run(self, stack, proxy, outcome, log).go(rules)
+            finally:
+                proxy.close()
+            outcome.points = points_of(task.scenario, (statement_of(*sent) for sent in proxy.sent))
+            outcome.missed = [
+                fault for fault, rule in zip(task.faults, rules, strict=True) if not rule.struck
+            ]
+            heard = log.read_text(errors="replace")
+            living, told = (FIRST, told_by(FIRST, heard)) if outcome.lived else (None, None)
+            outcome.wrong += audit(self.connection, living=living, told=told)
             if outcome.wrong:
-                outcome.evidence = f"{shown(self._connection)}\n{log.read_text(errors='replace')}"
+                outcome.evidence = f"{shown(self.connection)}\n{heard}"
         finally:
             log.unlink()
-        outcome.seconds = time.monotonic() - began
         return outcome
 
-    def _let_happen(
-        self, stack: ExitStack, proxy: Proxy, rules: Sequence[Rule], outcome: Outcome, log: Path
-    ) -> None:
-        patient = all(mode in (Mode.ANSWER_LOST, Mode.LOST) for _, mode in outcome.faults)
-        proxied = proxy.url.render_as_string(hide_password=False)
-        first = stack.enter_context(self._start(FIRST, proxied, log, LEASE if patient else SHORT_LEASE))
+
+class _Run:
+    """The processes of one run, which end with `stack`."""
+
+    def __init__(self, place: Place, stack: ExitStack, proxy: Proxy, outcome: Outcome, log: Path) -> None:
+        self._place = place
+        self._stack = stack
+        self._proxied = proxy.url.render_as_string(hide_password=False)
+        self._outcome = outcome
+        self._log = log
+        self._second: Child | None = None
+
+    def go(self, rules: Sequence[Rule]) -> None:
+        modes = [mode for _, mode in self._outcome.task.faults]
+        lives = all(mode.lets_live for mode in modes)
+        first = self._start(FIRST, self._proxied, LEASE if lives else SHORT_LEASE)
+        # The proxy itself sees to those that let the process live.
+        left = [pair for pair in zip(rules, modes, strict=True) if not pair[1].lets_live]
         stopping = False
-        second: Child | None = None
-        left = [
-            (rule, mode)
-            for rule, (_, mode) in zip(rules, outcome.faults, strict=True)
-            if not _by_itself(mode)
-        ]
         ends_at = time.monotonic() + 2 * PATIENCE
-        while first.wait(0.02) is None:
-            struck = next((pair for pair in left if pair[0].struck), None)
-            if struck is not None:
+        while first.wait(LOOK) is None:
+            if (struck := next((pair for pair in left if pair[0].struck), None)) is not None:
                 left.remove(struck)
-                rule, mode = struck
-                if mode.kills:
-                    first.kill()
-                elif second is None:
-                    second = self._outlive(stack, first, rule, mode, outcome, log)
-            elif not stopping and not database.unfinished(self._connection):
+                self._strike(first, *struck)
+            elif not stopping and not self._unfinished():
                 stopping = True
                 first.send(signal.SIGTERM)
             elif time.monotonic() > ends_at:
-                outcome.wrong.append("the first runner does not come to an end")
+                self._outcome.wrong.append("the first runner does not come to an end")
                 first.kill()
-        self._judge_end(first, outcome, [mode for _, mode in outcome.faults])
-        outcome.lived = first.code == 0 and second is None
-        if second is None and database.unfinished(self._connection):
-            second = stack.enter_context(self._start(SECOND, self._url, log, SHORT_LEASE))
-        if second is not None:
-            if not _until(lambda: not database.unfinished(self._connection)):
-                outcome.wrong.append("the second runner leaves jobs")
-            second.send(signal.SIGTERM)
-            if (code := second.wait(PATIENCE)) != 0:
-                outcome.wrong.append(f"the second runner ended with {code}")
+        # A runner that can't reach the database when it starts says so, and has done nothing.
+        starting = any(point.statement.role == STARTING for point, _ in self._outcome.task.faults)
+        killed = any(mode.kills for mode in modes)
+        if first.code not in {0, *([-signal.SIGKILL] if killed else ()), *([70] if starting else ())}:
+            self._outcome.wrong.append(f"the first runner ended with {first.code}")
+        self._outcome.lived = first.code == 0 and self._second is None
+        if self._second is None and self._unfinished():
+            self._second = self._start(SECOND, self._place.url, SHORT_LEASE)
+        if self._second is not None:
+            self._finish(self._second)
 
-    def _start(self, name: str, url: str, log: Path, lease: float) -> Child:
-        return self._nursery.start(name, url, self._url, log, lease=lease, mutant=self._mutant)
-
-    def _outlive(
-        self, stack: ExitStack, first: Child, rule: Rule, mode: Mode, outcome: Outcome, log: Path
-    ) -> Child:
-        """The process stops until its leases have ended and somebody else has taken its jobs."""
+    def _strike(self, first: Child, rule: Rule, mode: Mode) -> None:
+        if mode.kills:
+            first.kill()
+            return
+        # The process stops until its leases have ended and somebody else has taken its jobs.
         first.send(signal.SIGSTOP)
         if mode is Mode.ANSWER_LATE:
             rule.release()
-        second = stack.enter_context(self._start(SECOND, self._url, log, SHORT_LEASE))
-        if not _until(lambda: self._connection.execute(_HELD, (FIRST,)).fetchall() == [(0,)]):
-            outcome.wrong.append("nobody takes the jobs of the runner that has stopped")
+        self._second = self._second or self._start(SECOND, self._place.url, SHORT_LEASE)
+        if not _until(lambda: self._place.connection.execute(_HELD, (FIRST,)).fetchall() == [(0,)]):
+            self._outcome.wrong.append("nobody takes the jobs of the runner that has stopped")
         if mode is Mode.LATE:
             rule.release()
         first.send(signal.SIGCONT)
-        return second
 
-    @staticmethod
-    def _judge_end(first: Child, outcome: Outcome, modes: Sequence[Mode]) -> None:
-        killed = any(mode.kills for mode in modes)
-        # A runner that can't reach the database when it starts says so, and has done nothing.
-        starting = any(point.statement.role == STARTING for point, _ in outcome.faults)
-        allowed = {0} | ({-signal.SIGKILL} if killed else set()) | ({70} if starting else set())
-        if first.code not in allowed:
-            outcome.wrong.append(f"the first runner ended with {first.code}")
+    def _finish(self, second: Child) -> None:
+        if not _until(lambda: not self._unfinished()):
+            self._outcome.wrong.append("the second runner leaves jobs")
+        second.send(signal.SIGTERM)
+        if (code := second.wait(PATIENCE)) != 0:
+            self._outcome.wrong.append(f"the second runner ended with {code}")
 
+    def _start(self, name: str, url: str, lease: float) -> Child:
+        place, mutant = self._place, self._outcome.task.mutant
+        child = place.nursery.start(name, url, place.url, self._log, lease=lease, mutant=mutant)
+        return self._stack.enter_context(child)
 
-def _by_itself(mode: Mode) -> bool:
-    """Nobody has anything to do about it."""
-    return not (mode.kills or mode.stops)
+    def _unfinished(self) -> int:
+        return database.unfinished(self._place.connection)
 
 
 def _until(condition: Callable[[], bool]) -> bool:
@@ -195,15 +193,5 @@ def _until(condition: Callable[[], bool]) -> bool:
     while not condition():
         if time.monotonic() > ends_at:
             return False
-        time.sleep(0.02)
+        time.sleep(LOOK)
     return True
-
-
-@contextmanager
-def place(url: str) -> Iterator[Place]:
-    """For the time of the block."""
-    made = Place(url)
-    try:
-        yield made
-    finally:
-        made.close()

@@ -26,7 +26,7 @@ def test_every_statement_may_fail_in_every_way(crew: Workers) -> None:
     points = [point for outcome in recorded for point in outcome.points]
     outcomes = crew.run(every_point(points) if EXTENT == "all" else every_statement(points))
     _check([*outcomes, *crew.run(after_a_fault(points, outcomes))])
-    tried = sum(len(outcome.faults) for outcome in outcomes)
+    tried = sum(len(outcome.task.faults) for outcome in outcomes)
     missed = [f"{point} {mode.name}" for outcome in outcomes for point, mode in outcome.missed]
     assert len(missed) <= (1 - REACHED) * tried, "\n".join(
         [f"{len(missed)} of {tried} not reached:", *missed]
@@ -37,7 +37,7 @@ def _check(outcomes: list[Outcome]) -> None:
     failed = [outcome for outcome in outcomes if outcome.wrong]
     if failed:
         summary = "\n".join(
-            f"{outcome.scenario} {[(str(point), mode.name) for point, mode in outcome.faults]}: {outcome.wrong}"
+            f"{outcome.task.scenario} {[(str(point), mode.name) for point, mode in outcome.task.faults]}: {outcome.wrong}"
             for outcome in failed
         )
         shown = "\n\n".join(map(str, failed[:SHOWN]))

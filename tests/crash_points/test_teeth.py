@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from sqlalchemy import Executable
+from sqlalchemy import Executable, text
 
 from sa_jobqueue.statements.claim import claim
 from sa_jobqueue.statements.fence import fence
@@ -51,6 +51,11 @@ CASES: dict[str, tuple[Scenario, Sequence[tuple[str, Executable, Mode]], str]] =
         "was taken from first, which lives",
     ),
     "takes a failed block for done": (Scenario.COMPLETIONS, [], "is done and has 0 effects"),
+    "completes a job after the commit of its block": (
+        Scenario.COMPLETIONS,
+        [("threads", text("COMMIT"), Mode.KILLED_AFTER)],
+        "is done and has 2 effects",
+    ),
 }
 
 
@@ -73,7 +78,7 @@ def _faults(name: str, scenario: Scenario, points: Sequence[tuple[str, Executabl
     mutant = MUTANTS[name]
 
     def sent(statement: Executable) -> str:
-        text = raw(statement)
-        return bare(mutant.changed(text) if isinstance(mutant, Texts) else text)
+        given = raw(statement)
+        return bare(mutant.changed(given) if isinstance(mutant, Texts) else given)
 
     return [(Point(scenario, Statement(role, sent(statement)), 1), mode) for role, statement, mode in points]
