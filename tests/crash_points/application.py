@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from sa_jobqueue import Discard, JobContext, Registry, Retry, Snooze, enqueue, fixed
 from sa_jobqueue.database import normalise_url
+from tests.support.waiting import PATIENCE
 
 #: The URL that leads through the proxy, and the one that doesn't.
 PROXIED, DIRECT = "CRASH_POINTS_PROXIED", "CRASH_POINTS_DIRECT"
@@ -189,7 +190,7 @@ def is_cancelled(ctx: JobContext) -> None:
     _begin(ctx)
     _ask_to_cancel(ctx)
     ctx.progress(None, "asked")
-    ends_at = time.monotonic() + 5
+    ends_at = time.monotonic() + PATIENCE
     while not (ctx.cancel_requested or ctx.lost) and time.monotonic() < ends_at:
         time.sleep(0.01)
     ctx.raise_if_cancelled()
@@ -200,14 +201,14 @@ async def is_cancelled_async(ctx: JobContext) -> None:
     _begin(ctx)
     _ask_to_cancel(ctx)
     ctx.progress(None, "asked")
-    await asyncio.sleep(5)
+    await asyncio.sleep(PATIENCE)
 
 
 @jobs.handler("long", queue=THREADS, retry=SOON)
 def takes_long(ctx: JobContext) -> None:
     """Until its lease has been renewed. Meanwhile what was claimed ahead is given back, and the flag is taken back."""
     _begin(ctx)
-    ends_at = time.monotonic() + 5
+    ends_at = time.monotonic() + PATIENCE
     taken_until = _lease(ctx)
     time.sleep(LONG)
     while _lease(ctx) == taken_until and not ctx.lost and time.monotonic() < ends_at:

@@ -223,11 +223,10 @@ class _Job:
         for runner, count in by.items():
             if count > held[runner]:
                 yield f"{runner} has begun it {count} times, and had it {held[runner]} times"
-        if living and not self.planted:
-            begun = len(self.starts) - sum(hold.given_back and self.kind == "snooze" for hold in ended)
-            unstarted = sum(hold.end.new_status == "cancelled" and not self.starts for hold in charged)
-            if begun != len(charged) - unstarted and self.kind != "snooze":
-                yield f"has begun {begun} times, and {len(charged)} attempts are charged"
+        # A runner that lives charges what it has begun, and nothing else; what is past its time it never begins.
+        begun = sum(hold.end.reason != "expired" for hold in charged)
+        if living and not self.planted and self.kind != "snooze" and len(self.starts) != begun:
+            yield f"has begun {len(self.starts)} times, and {begun} attempts are charged"
 
 
 def _rows(connection: Connection[Any], query: str) -> list[Any]:

@@ -13,9 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.runners import ROOT
-
-#: Seconds that a runner may take to end which was asked to.
-PATIENCE = 20.0
+from tests.support.waiting import PATIENCE
 
 
 class Nursery:

@@ -19,11 +19,13 @@ from tests.crash_points import database
 from tests.crash_points.audit import audit, shown, told_by
 from tests.crash_points.database import Scenario
 from tests.crash_points.faults import Mode, Occurrence, Point, points_of, statement_of
-from tests.crash_points.processes import PATIENCE, Child, Nursery
+from tests.crash_points.processes import Child, Nursery
 from tests.support.proxy import Fate, Proxy, Rule
+from tests.support.waiting import PATIENCE
 
-#: In seconds. Where a process dies or stops, others wait for its leases; where only a connection breaks, nobody may.
-SHORT_LEASE, LEASE = 0.4, 3.0
+#: In seconds. Where a process dies or stops, others wait for its leases; where only a connection breaks, nobody may. The
+#: second runner has to keep what it holds also on a busy machine.
+SHORT_LEASE, NEXT_LEASE, LEASE = 0.4, 1.5, 6.0
 FIRST, SECOND = "first", "second"
 #: The part of a runner that checks the tables before anything begins.
 STARTING = "MainThread"
@@ -153,7 +155,7 @@ class _Run:
             self._outcome.wrong.append(f"the first runner ended with {first.code}")
         self._outcome.lived = first.code == 0 and self._second is None
         if self._second is None and self._unfinished():
-            self._second = self._start(SECOND, self._place.url, SHORT_LEASE)
+            self._second = self._start(SECOND, self._place.url, NEXT_LEASE)
         if self._second is not None:
             self._finish(self._second)
 
@@ -165,7 +167,7 @@ class _Run:
         first.send(signal.SIGSTOP)
         if mode is Mode.ANSWER_LATE:
             rule.release()
-        self._second = self._second or self._start(SECOND, self._place.url, SHORT_LEASE)
+        self._second = self._second or self._start(SECOND, self._place.url, NEXT_LEASE)
         if not _until(lambda: self._place.connection.execute(_HELD, (FIRST,)).fetchall() == [(0,)]):
             self._outcome.wrong.append("nobody takes the jobs of the runner that has stopped")
         if mode is Mode.LATE:
