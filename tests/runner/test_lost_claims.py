@@ -113,7 +113,7 @@ def test_a_claim_that_lands_after_its_release(engine: Engine, proxy: Proxy, data
     late = proxy.on(CLAIM, Fate.LAND_LATE)
     hour = timedelta(hours=1)  # one look for work, so that nobody else takes the job
     with running(
-        jobs, proxy.url, lease=timedelta(seconds=4.5), poll_interval=hour, rescue_interval=hour
+        jobs, proxy.url, lease=timedelta(seconds=4.5), poll_interval=hour, rescue_interval=hour, listen=False
     ) as recorder:
         proxy.wait_for(RELEASE)
         proxy.wait_for(CLAIM, count=2)

@@ -28,6 +28,8 @@ _PARTS, _ENDS = b"PBDECH", b"SQ"
 _READY = b"Z"[0]
 
 Pick = Callable[[str], bool]
+#: The same by who sends it, which is the connection's `application_name`, and the text.
+PickOf = Callable[[str, str], bool]
 
 
 class Fate(Enum):
@@ -54,20 +56,21 @@ def _bare(text: str) -> str:
 class Rule:
     """One fate for the statements that a predicate picks, as often as `times` says (None: always)."""
 
-    def __init__(self, pick: Pick, fate: Fate, times: int | None) -> None:
+    def __init__(self, pick: PickOf, fate: Fate, times: int | None) -> None:
         self.pick = pick
         self.fate = fate
         self.struck = 0
         self.landed = 0
+        self.spilled = 0
         self._left = times
         self._changed = threading.Condition()
         self._released = False
         self._held: list[_Link] = []
 
-    def take(self, text: str) -> bool:
+    def take(self, sender: str, text: str) -> bool:
         """Whether this statement is one of those; counts it."""
         with self._changed:
-            if self._left == 0 or not self.pick(text):
+            if self._left == 0 or not self.pick(sender, text):
                 return False
             if self._left is not None:
                 self._left -= 1
@@ -80,14 +83,14 @@ class Rule:
                 raise AssertionError(f"{self.fate.name} struck {self.struck} statements, not {count}")
 
     def release(self, timeout: float = PATIENCE) -> None:
-        """Let through what is held or comes late, and block until the server has answered it all."""
+        """Let through what is held or comes late, and block until the server has answered it, or had ended its session."""
         with self._changed:
             self._released = True
             held, self._held = self._held, []
         for link in held:
             link.wake()
         with self._changed:
-            if not self._changed.wait_for(lambda: self.landed >= self.struck, timeout):
+            if not self._changed.wait_for(lambda: self.landed + self.spilled >= self.struck, timeout):
                 raise AssertionError(f"{self.landed} of {self.struck} statements landed after their release")
 
     def stop(self) -> None:
@@ -99,10 +102,11 @@ class Rule:
     def released(self) -> bool:
         return self._released
 
-    def note(self, *, struck: int = 0, landed: int = 0, held: _Link | None = None) -> None:
+    def note(self, *, struck: int = 0, landed: int = 0, spilled: int = 0, held: _Link | None = None) -> None:
         with self._changed:
             self.struck += struck
             self.landed += landed
+            self.spilled += spilled
             if held is not None:
                 self._held.append(held)
             self._changed.notify_all()
@@ -127,7 +131,8 @@ class Proxy:
         self._rules: list[Rule] = []
         self._links: set[_Link] = set()
         self._threads: list[threading.Thread] = []
-        self.texts: list[str] = []
+        #: Who has sent what, in order.
+        self.sent: list[tuple[str, str]] = []
         self.refusing = self.silent = False
         self.turned_away = 0
         self._door = threading.Thread(target=self._accept, name="proxy")
@@ -135,6 +140,10 @@ class Proxy:
 
     def on(self, pick: Pick, fate: Fate, *, times: int | None = 1) -> Rule:
         """From now on the next statements that are picked meet this fate; of several rules the first one counts."""
+        return self.on_sender(lambda _, text: pick(text), fate, times=times)
+
+    def on_sender(self, pick: PickOf, fate: Fate, *, times: int | None = 1) -> Rule:
+        """The same for a choice that goes by who sends them as well."""
         rule = Rule(pick, fate, times)
         with self._lock:
             self._rules.append(rule)
@@ -148,7 +157,7 @@ class Proxy:
 
     def count(self, pick: Pick) -> int:
         """How many statements that are picked have been sent so far."""
-        return sum(map(pick, list(self.texts)))
+        return sum(pick(text) for _, text in list(self.sent))
 
     @contextmanager
     def unreachable(self) -> Iterator[None]:
@@ -203,6 +212,8 @@ class Proxy:
                 self.turned_away += 1
                 client.close()
                 continue
+            # Its messages go one by one: each would wait for the acknowledgement of the one before.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = _Link(self, client)
             with self._lock:
                 self._links.add(link)
@@ -225,13 +236,13 @@ class Proxy:
         server.connect(self._upstream)
         return server
 
-    def judge(self, text: str) -> Rule | None:
+    def judge(self, sender: str, text: str) -> Rule | None:
         """The rule for a statement that is just being sent."""
         with self._changed:
             rules = list(self._rules)
-            self.texts.append(text)
+            self.sent.append((sender, text))
             self._changed.notify_all()
-        return next((rule for rule in rules if rule.take(text)), None)
+        return next((rule for rule in rules if rule.take(sender, text)), None)
 
 
 @pytest.fixture
@@ -251,6 +262,7 @@ class _Link:
         self._proxy = proxy
         self._client: socket.socket | None = client
         self._server: socket.socket | None = None
+        self._sender = ""
         self._names: dict[bytes, str] = {}
         self._waking, self._woken = os.pipe()
         self._from_client = self._from_server = b""
@@ -273,6 +285,8 @@ class _Link:
         finally:
             self._drop_client()
             self._drop_server()
+            if self._rule is not None:
+                self._rule.note(spilled=1)
             woken, self._woken = self._woken, -1
             os.close(self._waking)
             os.close(woken)
@@ -313,6 +327,7 @@ class _Link:
             size = _size(self._from_client, 0)
             start, self._from_client = self._from_client[:size], self._from_client[size:]
             self._started = True
+            self._sender = _application_name(start)
             self._to_server(start)
         while not self._waiting and not self.silent and (message := self._next_message()):
             if message[0] in _PARTS or message[0] in _ENDS:
@@ -344,7 +359,7 @@ class _Link:
                 self._text = parts[0].decode()
 
     def _send(self, group: bytes, text: str | None) -> None:
-        rule = None if text is None else self._proxy.judge(text)
+        rule = None if text is None else self._proxy.judge(self._sender, text)
         if rule is None:
             self._to_server(group)
             return
@@ -412,3 +427,9 @@ class _Link:
 def _size(data: bytes, at: int) -> int:
     size: int = struct.unpack_from("!i", data, at)[0]
     return size
+
+
+def _application_name(start: bytes) -> str:
+    """From a client's first message: its size, the version, then names and values in turn."""
+    words = start[8:].split(b"\0")
+    return dict(zip(words[::2], words[1::2], strict=False)).get(b"application_name", b"").decode()
