@@ -66,7 +66,7 @@ def run(
     """Every kind of fault at least once, and again until there were so many jobs and it took so long."""
     with ExitStack() as stack:
         server = stack.enter_context(
-            start_postgres(settings={**FAST, "max_connections": "120", "shared_buffers": "256MB"}, tcp=True)
+            start_postgres(settings={**FAST, "max_connections": "100", "shared_buffers": "256MB"}, tcp=True)
         )
         server.create_database(DATABASE)
         url = server.url(DATABASE, tcp=True)
