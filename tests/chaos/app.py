@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, ExceptionContext, create_engine, event, text
 
 from sa_jobqueue import JobContext, Registry, enqueue, fixed
 
@@ -29,7 +29,19 @@ jobs = Registry()
 
 @cache
 def engine() -> Engine:
-    return create_engine(os.environ[URL_VARIABLE], pool_size=4, max_overflow=0)
+    return pool(os.environ[URL_VARIABLE], size=4)
+
+
+def pool(url: str, *, size: int) -> Engine:
+    """Sessions that turn out to be read-only are replaced, as an application sees to that lives through failovers."""
+    engine = create_engine(url, pool_size=size, max_overflow=0)
+
+    @event.listens_for(engine, "handle_error")
+    def replace(context: ExceptionContext) -> None:
+        if getattr(context.original_exception, "sqlstate", None) == "25006":
+            context.is_disconnect = True
+
+    return engine
 
 
 def begin(ctx: JobContext) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from random import Random
 
@@ -66,7 +66,7 @@ def run(
     """Every kind of fault at least once, and again until there were so many jobs and it took so long."""
     with ExitStack() as stack:
         server = stack.enter_context(
-            start_postgres(settings={**FAST, "max_connections": "120", "shared_buffers": "256MB"}, tcp=True)
+            start_postgres(settings={**FAST, "max_connections": "100", "shared_buffers": "256MB"}, tcp=True)
         )
         server.create_database(DATABASE)
         url = server.url(DATABASE, tcp=True)
@@ -117,14 +117,8 @@ def _strike(world: World, report: Report, kinds: Sequence[str], chance: Random) 
     seq = world.watch.value("SELECT coalesce(max(seq), 0) FROM chaos_audit")
     seeds = [chance.random() for _ in kinds]
     struck, before = time.time(), world.fleet.lines()
-    threads = [
-        threading.Thread(target=FAULTS[kind], args=(world, Random(seed)), name=kind)
-        for kind, seed in zip(kinds, seeds, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as hands:
+        list(hands.map(lambda kind, own: FAULTS[kind](world, Random(own)), kinds, seeds))
     lifted, after = time.time(), world.fleet.lines()
     recovered = _recover(world, report, " and ".join(kinds), seq, lifted)
     span = {"seq": seq, "since": struck, "until": lifted}

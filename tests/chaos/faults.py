@@ -133,25 +133,25 @@ def _restart(world: World, chance: Random, mode: StopMode) -> None:
 
 @fault("read-only", outage=True)
 def read_only(world: World, chance: Random) -> None:
-    """As during a failover: the server lets everybody in and refuses what they write."""
+    """As during a failover: the server lets everybody in and refuses what they write, for as long as they stay."""
     with world.server_lock:
         world.watch.rows(f"ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")
         world.terminate()
         world.last(chance)
         world.watch.rows(f"ALTER DATABASE {DATABASE} RESET default_transaction_read_only")
-        world.terminate()
 
 
 @fault("too many clients", outage=True)
 def crowd(world: World, chance: Random) -> None:
     """All places are taken, by somebody who is faster whenever one becomes free; who got one all the same loses it."""
     with world.server_lock, ExitStack() as places:
-        ends_at = time.monotonic() + 0.5 + chance.random() * world.longest
-        while time.monotonic() < ends_at:
+        ends_at: float | None = None
+        while ends_at is None or time.monotonic() < ends_at:
             try:
                 places.enter_context(connect(world.url))
             except psycopg.OperationalError:
                 world.terminate()
+                ends_at = ends_at or time.monotonic() + 0.5 + chance.random() * world.longest
 
 
 @fault("black hole", outage=True)

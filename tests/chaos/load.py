@@ -10,7 +10,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -31,7 +31,7 @@ class Load:
     def __init__(self, url: str, *, seed: int, producers: int = 2) -> None:
         self.promises: list[tuple[int, str, str]] = []
         self.faults: list[BaseException] = []
-        self._engine = create_engine(url, pool_size=producers + 1)
+        self._engine = app.pool(url, size=producers + 1)
         self._marks = itertools.count(1)
         self._over = threading.Event()
         hands: list[Callable[[Random], None]] = [*[self._produce] * producers, self._operate]

