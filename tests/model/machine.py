@@ -28,7 +28,7 @@ from sa_jobqueue.records import ExpiredLease, Landing, NewJob, Progress
 from sa_jobqueue.states import JobStatus, Verb
 from sa_jobqueue.store.fencing import is_in_force, send_fence
 from sa_jobqueue.store.inserts import insert_jobs
-from sa_jobqueue.store.leases import Store
+from sa_jobqueue.store.store import Store
 from tests.model.clock import MINUTE, START, move, reset
 from tests.model.model import TARGETS, TERMINAL, Answer, Job, Lock, Model, Settlement
 
