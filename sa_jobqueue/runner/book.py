@@ -252,10 +252,15 @@ class Book:
         return [one for key, one in self._held.items() if key not in self._decided]
 
     def decide_all(self) -> list[Execution]:
-        """The executions that nobody has decided yet, the word about each taken: for the end of the grace period."""
+        """The executions that nobody has decided yet, each given up: for the end of the grace period.
+
+        Their handlers may end before the book is closed, and after what was decided in their place has landed.
+        """
         with self._changed:
             undecided = self._undecided()
-            self._decided.update(one.key for one in undecided)
+            keys = [one.key for one in undecided]
+            self._decided.update(keys)
+            self._given_up.update(keys)
             self._unrenewed.clear()
             self._paused.clear()
             return undecided

@@ -46,6 +46,8 @@ class Checks:
     def claimed(self, row: Row, token: UUID, owner: Any) -> None:
         self._within_budget(row)
         self._a_token_is_used_once(row, token)
+        told, row.told = row.told and row.run_at <= row.visible_at, False
+        self.ledger.waits.append((self.world.now - max(row.run_at, row.visible_at), row.id, told))
         self.ledger.claim((row.id, token), owner)
 
     def claim_lands(self, token: UUID) -> None:
@@ -191,9 +193,7 @@ class Checks:
     def _done_with_its_effects(self, key: Key, facts: Facts) -> None:
         """DONE-WITHOUT-EFFECT: what a handler completes in its own transaction is done by that transaction or not at all."""
         if facts.block:
-            self.wrong(
-                f"DONE-WITHOUT-EFFECT: job {key[0]} is completed past its handler's own transaction"
-            )
+            self.wrong(f"DONE-WITHOUT-EFFECT: job {key[0]} is completed past its handler's own transaction")
 
     def _completed_in_time(self, row: Row) -> None:
         """COMPLETED-LATE: nobody completes under a lease that is past, for somebody may be about to take the job."""

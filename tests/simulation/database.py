@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ READY, RUNNING, DONE, DEAD, CANCELLED = JobStatus
 class Row:
     """One job.
 
-    `referenced`: an application's foreign key keeps it from being deleted. `poisoned`: whoever is sent it breaks.
+    `visible_at` is when it was last committed as ready, `told` whether that was notified. `referenced`: an application's foreign key keeps it from being deleted. `poisoned`: whoever is sent it breaks.
     """
 
     id: int
@@ -44,6 +44,7 @@ class Row:
     expired: bool = False
     progress: float | None = None
     visible_at: float = 0.0
+    told: bool = False
     finished_at: float = 0.0
     locked_until: float = 0.0
     fenced_by: Transaction | None = None
@@ -93,6 +94,7 @@ class Database:
 
         def commit() -> None:
             row.visible_at = self._world.now
+            row.told = notifies and bool(self.ears)
             self.rows[row.id] = row
             for ear in [*self.ears] if notifies else ():
                 ear()
@@ -123,6 +125,7 @@ class Database:
         row.status, row.token, row.expired = READY, None, False
         row.returned, row.cancel_requested = row.attempts, False
         row.run_at = row.visible_at = max(row.run_at, now)
+        row.told = False
         if row.expires_at is not None and row.expires_at <= now:
             row.expires_at = None
         self._checks.redriven(row)
@@ -130,14 +133,11 @@ class Database:
     def reschedule(self, job_id: int, run_at: float) -> None:
         row = self.rows.get(job_id)
         if row is not None and row.status is READY and (row.expires_at is None or row.expires_at > run_at):
-            row.run_at = run_at
-            row.visible_at = self._world.now
+            row.run_at, row.visible_at, row.told = run_at, self._world.now, False
 
     def prune(self, status: JobStatus, age: float, limit: int, after: tuple[float, int]) -> tuple[Any, ...]:
         """Deleted, refused, where it came to, whether the batch was full."""
-        old = sorted(
-            ((row.finished_at, row.id) for row in self.rows.values() if row.status is status), key=None
-        )
+        old = sorted((row.finished_at, row.id) for row in self.rows.values() if row.status is status)
         wanted = [place for place in old if place > after and place[0] < self._world.now - age]
         taken = [place for place in wanted if not self.is_locked(place[1])][:limit]
         refused = 0

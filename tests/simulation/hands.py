@@ -71,8 +71,9 @@ class Hands:
             "dispatch": self._site.settings.poll_interval.total_seconds(),
             "leases": self._site.settings.renewal_interval.total_seconds(),
             "maintenance": self._site.settings.rescue_interval.total_seconds(),
-            "listen": CHECK_INTERVAL,
         }
+        if not self._database.pooled:
+            rhythm["listen"] = CHECK_INTERVAL
         for name, seconds in rhythm.items():
             loop = self.loops.get(name)
             if loop is None or (name == "dispatch" and not self._wants()):
@@ -103,6 +104,8 @@ class Hands:
             case dispatch.Claim():
                 self._claims_within_its_slots(action)
                 self._does_not_hide_what_it_gave_back(action)
+            case leases.Renew():
+                self._holds_what_it_runs()
             case leases.Judge(answers):
                 for answer in answers:
                     key = (answer.id, answer.token)
@@ -140,6 +143,19 @@ class Hands:
                 hidden = place <= (self._site.seconds(mark.run_at), mark.id)
                 if row is not None and row.status is JobStatus.READY and row.run_at == place[0] and hidden:
                     self._checks.wrong(f"HIDDEN: {self._site.name} looks behind job {row.id}")
+
+    def _holds_what_it_runs(self) -> None:
+        """UNHELD: what a handler here has begun is held and renewed until it has landed or is known to be lost."""
+        if self.book._closed:
+            return
+        for row in self._database.rows.values():
+            if (
+                row.token is None
+                or (facts := self._checks.ledger.claims[row.id, row.token]).owner is not self._site
+            ):
+                continue
+            if facts.began and facts.reported is None and (row.id, row.token) not in self.book._held:
+                self._checks.wrong(f"UNHELD: {self._site.name} runs job {row.id} and does not hold it")
 
     def _lanes_are_counted(self, state: dispatch.Dispatch) -> None:
         """SLOTS: nobody holds less than nothing."""

@@ -49,6 +49,8 @@ class Ledger:
         #: When and of whom jobs were rescued; when and whose leases had run out although their holder came.
         self.rescued: list[tuple[float, str]] = []
         self.lapsed: list[tuple[float, int]] = []
+        #: How long due jobs waited for their claims, whose, and whether a notification had told of them.
+        self.waits: list[tuple[float, int, bool]] = []
 
     def claim(self, key: Key, owner: Any) -> None:
         self.claims[key] = facts = Facts(owner, self.generation[key[0]])

@@ -9,7 +9,7 @@ import pytest
 
 from sa_jobqueue import loop
 from sa_jobqueue.events import Subscribers
-from sa_jobqueue.maintenance.prune import Pruning
+from sa_jobqueue.maintenance import prune
 from sa_jobqueue.runner import (
     attempt,
     book,
@@ -26,7 +26,7 @@ from sa_jobqueue.runner.ending import Ending, end
 from sa_jobqueue.runner.executors import threads
 from sa_jobqueue.runner.roles import dispatcher
 from tests.simulation.hands import Hands
-from tests.simulation.machine import STAGE, Chance, Clock, Lock, SimpleQueue, Threading
+from tests.simulation.machine import STAGE, Chance, Clock, SimpleQueue, Threading
 from tests.simulation.store import FakeEar, FakeStore, Site
 from tests.simulation.world import Group
 
@@ -67,7 +67,8 @@ def simulated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(crew, "runner_engine", lambda site, _name, **_: site)
     patch.setattr(crew, "Store", FakeStore)
     patch.setattr(crew, "Ear", FakeEar)
-    patch.setitem(Pruning.__init__.__kwdefaults__, "clock", clock.monotonic)
+    patch.setitem(prune.Pruning.__init__.__kwdefaults__, "clock", clock.monotonic)
+    patch.setattr(prune, "PRUNE_LIMIT", 2)  # so that a sweep takes several batches
 
 
 class WatchedCrew(Crew):
@@ -100,7 +101,13 @@ class Process:
     """
 
     def __init__(
-        self, site: Site, registry: Registry, checks: Checks, steps: Mapping[str, Step[Any]], *, hand_back: bool
+        self,
+        site: Site,
+        registry: Registry,
+        checks: Checks,
+        steps: Mapping[str, Step[Any]],
+        *,
+        hand_back: bool,
     ) -> None:
         self.site = site
         self.name = site.name

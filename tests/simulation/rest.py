@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sa_jobqueue.runner.low_water import FULL_LOOK_INTERVAL
 from sa_jobqueue.states import TERMINAL, Verb
 from tests.simulation.database import CANCELLED, DONE
+from tests.simulation.profiles import POLL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
     from tests.simulation.checks import Checks
     from tests.simulation.database import Database, Row
     from tests.simulation.process import Process
+
+#: How long a due job waits at most, in seconds, for a runner that has slots free: whether a notification has told of it,
+#: or somebody's looks find it.
+TOLD_WITHIN, FOUND_WITHIN = 0.25, POLL + FULL_LOOK_INTERVAL
 
 
 class Rest:
@@ -79,16 +85,18 @@ class Rest:
             if said and row.progress != said[-1]:
                 self._checks.wrong(f"job {row.id} shows the progress {row.progress}, and {said[-1]} was said")
 
-    def what_is_old_is_pruned(self, ages: dict[str, float]) -> None:
-        """For schedules with a short retention: only what must be kept is there when it is long over."""
+    def what_is_due_is_begun_soon(self) -> None:
+        """LATE: for schedules in which nothing fails and slots are free."""
+        for waited, job_id, told in self._ledger.waits:
+            if waited > (TOLD_WITHIN if told else FOUND_WITHIN):
+                self._checks.wrong(f"LATE: job {job_id} waited for {waited:.2f} s{', though told' * told}")
+
+    def what_is_old_is_gone(self, age: float) -> None:
+        """KEPT-TOO-LONG: for schedules with a short retention: only what must be kept is there when it is over."""
         for row in self._database.rows.values():
-            age = ages.get(row.status)
-            if (
-                age is not None
-                and not row.referenced
-                and row.finished_at + age < self._checks.world.now - 60.0
-            ):
-                self._checks.wrong(f"job {row.id} finished at {row.finished_at:.2f} and is still there")
+            forgotten = row.status in (DONE, CANCELLED) and row.finished_at + age < self._checks.world.now
+            if forgotten and not row.referenced:
+                self._checks.wrong(f"KEPT-TOO-LONG: job {row.id} has finished at {row.finished_at:.2f}")
 
     def _ends(self, row: Row) -> None:
         """Whatever happened, the job has come to rest."""
@@ -102,9 +110,7 @@ class Rest:
         completions, effects = self._ledger.completions[row.id], self._ledger.effects[row.id]
         if completions != (row.status is DONE):
             self._checks.wrong(f"job {row.id} is {row.status} with {completions} completions")
-        by_block = any(
-            facts.block and facts.landed is Verb.COMPLETE for facts in self._ledger.of_job[row.id]
-        )
+        by_block = any(facts.block and facts.landed is Verb.COMPLETE for facts in self._ledger.of_job[row.id])
         if effects != by_block:
             self._checks.wrong(f"job {row.id} has its effects {effects} times: {row}")
 

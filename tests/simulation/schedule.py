@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 TROUBLED, PATIENCE = 12.0, 90.0
 #: How long nothing happens after that where somebody watches it, and how many statements a runner may send a second then.
 QUIET, MOST_STATEMENTS = 12.0, 8.0
+#: The share of schedules that are watched so.
+WATCHED = 0.1
 NAMES = ("first", "second")
 
 
@@ -71,7 +73,7 @@ class Schedule:
         self._come_to_rest()
         if not self.checks.found:
             self._judge()
-        if not self.checks.found and self._random.random() < 0.1:
+        if not self.checks.found and self._random.random() < WATCHED:
             self._stay_quiet()
         found = list(self.checks.found)
         self.world.close()
@@ -89,6 +91,8 @@ class Schedule:
         """Nothing is left to do: the loops keep at it all the same, and none of them spins."""
         self.world.run(self.world.now + 2 * POLL)
         self._keep_at_it()
+        if self._profile.retention is not None:
+            Rest(self.checks, self.database).what_is_old_is_gone(self._profile.retention + 2 * POLL)
         living = [process for process in self.processes if not process.gone]
         before = self.database.statements
         self.world.run(self.world.now + QUIET)
@@ -112,6 +116,8 @@ class Schedule:
         if profile.nothing_fails:
             rest.no_lease_lapsed()
             rest.progress_is_kept()
+        if profile.prompt:
+            rest.what_is_due_is_begun_soon()
         if profile.reports_are_exact:
             rest.every_end_was_reported_once()
 

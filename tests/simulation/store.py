@@ -219,9 +219,7 @@ class FakeStore:
         answers: dict[Key, Settled] = {}
         for verb in dict.fromkeys(one.verb for one in settlements):
             batch = [one for one in settlements if one.verb is verb]
-            landed = self._line.statement(
-                verb, lambda batch=batch: self._database.settle(batch), batch=batch
-            )
+            landed = self._line.statement(verb, lambda batch=batch: self._database.settle(batch), batch=batch)
             missed = {(one.id, one.token): one.xid for one in batch if (one.id, one.token) not in landed}
             answers |= self._misses(missed, verb, again=again)
             answers |= {key: Settled(*key, Landing.LANDED, status) for key, status in landed.items()}

@@ -140,6 +140,16 @@ def test_a_handler_that_was_given_up_has_no_word_any_more() -> None:
     assert [book.decide(one.key) for one in (written, waiting)] == [False, False]
 
 
+def test_what_the_end_has_decided_leaves_its_handler_no_word() -> None:
+    """A handler may end after its job was handed back, and before its runner has: that is no second outcome."""
+    book = Book()
+    handed_back, waiting = execution(), execution()
+    book.hold([handed_back, waiting])
+    assert book.decide_all() == [handed_back, waiting]
+    book.drop([handed_back.key])
+    assert [book.decide(one.key) for one in (handed_back, waiting)] == [False, False]
+
+
 def test_nobody_is_given_up_who_has_ended_or_is_gone() -> None:
     """The handler was first, or the lease is somebody else's, or the runner has spoken its last word."""
     book = Book()
