@@ -84,6 +84,7 @@ class Block:
             completion.fate = Fate.LOST
             raise LeaseLostError("the fence found no job of this token")
         completion.xid = transaction.xid
+        self._ledger.claims[completion.key].xid_known = True
         return transaction
 
     def _commit(self, completion: Completion, transaction: Transaction, epoch: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.records import Landing, Settled
 from sa_jobqueue.states import Verb
-from tests.simulation.database import CANCELLED, DEAD, DONE, READY, RUNNING, Database
+from tests.simulation.database import DONE, READY, RUNNING, Database
 from tests.simulation.mutants import Mutant
 from tests.simulation.profiles import (
     BLOCKS,
@@ -14,9 +14,7 @@ from tests.simulation.profiles import (
     EVERYTHING,
     FORGETTING,
     LOST_ANSWERS,
-    OUTAGES,
     PEOPLE,
-    PROMPT,
 )
 
 if TYPE_CHECKING:
@@ -25,13 +23,12 @@ if TYPE_CHECKING:
     from tests.simulation.database import Row
     from tests.simulation.ledger import Key
 
-_LET_GO, _MISSED, _RESCUE, _SETTLE, _REDRIVE, _INSERT = (
+_CANCEL, _LET_GO, _MISSED, _PRUNE, _REDRIVE = (
+    Database.cancel,
     Database._let_go,
     Database.missed,
-    Database.rescue,
-    Database._settle,
+    Database.prune,
     Database.redrive,
-    Database.insert,
 )
 
 
@@ -40,18 +37,6 @@ def _stamped_by_the_rescue(database: Database, row: Row, verb: Verb, token: UUID
     _LET_GO(database, row, verb, token, **more)
     if verb is Verb.RESCUE:
         row.settled_token = held
-
-
-def _rescued_too_soon(database: Database, leases: Any, _margin: float) -> Any:
-    return _RESCUE(database, leases, 0.0)
-
-
-def _expired_too_soon(database: Database, _lease: float, _margin: float) -> Any:
-    return [
-        row
-        for row in database.rows.values()
-        if row.status is RUNNING and row.lease_until < database._world.now
-    ]
 
 
 def _redriven_without_a_budget(database: Database, job_id: int) -> None:
@@ -90,9 +75,6 @@ def _cancelled_in_two_statements(database: Database, job_id: int) -> bool:
     if row.status is not RUNNING:
         return False
     return _CANCEL(database, job_id)
-
-
-_CANCEL = Database.cancel
 
 
 def _gone_is_lost(database: Database, key: Key, verb: Verb, **more: Any) -> Settled:
@@ -153,9 +135,6 @@ def _pruned_unfinished(database: Database, status: Any, _age: float, limit: int,
     return _PRUNE(database, status, -1.0, limit, after)
 
 
-_PRUNE = Database.prune
-
-
 def _rescued_without_a_look_at_requests(
     database: Database, row: Row, verb: Verb, token: UUID | None, **more: Any
 ) -> None:
@@ -164,11 +143,11 @@ def _rescued_without_a_look_at_requests(
     _LET_GO(database, row, verb, token, **more)
 
 
-def _rescued_but_dead_for_ever(
+def _exhausted_is_cancelled(
     database: Database, row: Row, verb: Verb, token: UUID | None, **more: Any
 ) -> None:
     if verb is Verb.RESCUE:
-        row.cancel_requested, more = more.get("dead", False) or row.cancel_requested, more
+        row.cancel_requested |= more.get("dead", False)
     _LET_GO(database, row, verb, token, **more)
 
 
@@ -177,15 +156,11 @@ VERBS: dict[str, Mutant] = {
     "a rescue stamps the token that it takes": Mutant(
         EVERYTHING, "FALSE-", patches=[(Database, "_let_go", _stamped_by_the_rescue)]
     ),
-    "a rescue allows no margin": Mutant(
-        OUTAGES,
-        patches=[(Database, "rescue", _rescued_too_soon), (Database, "expired", _expired_too_soon)],
-    ),
     "a rescue overlooks a request to cancel": Mutant(
         EVERYTHING, "CANCEL-LOST", patches=[(Database, "_let_go", _rescued_without_a_look_at_requests)]
     ),
     "a rescue cancels what is exhausted": Mutant(
-        EVERYTHING, "STALE-CANCEL", patches=[(Database, "_let_go", _rescued_but_dead_for_ever)]
+        EVERYTHING, "STALE-CANCEL", patches=[(Database, "_let_go", _exhausted_is_cancelled)]
     ),
     "a redrive gives no new budget": Mutant(
         PEOPLE, "BUDGET", patches=[(Database, "redrive", _redriven_without_a_budget)]
@@ -231,18 +206,7 @@ VERBS: dict[str, Mutant] = {
     "a silent transaction is never ended": Mutant(
         DOUBTS, "NEVER-ENDS", patches=[(Database, "_end_when_silent", lambda *_: None)]
     ),
-    "nobody is notified": Mutant(
-        PROMPT,
-        patches=[
-            (
-                Database,
-                "insert",
-                lambda database, row, **more: _INSERT(database, row, **more | {"heard": False}),
-            )
-        ],
-    ),
     "a prune takes what is young": Mutant(
         FORGETTING, "PRUNED-EARLY", patches=[(Database, "prune", _pruned_unfinished)]
     ),
 }
-assert {CANCELLED, DEAD}

@@ -28,14 +28,16 @@ class Checks:
     """Watches one schedule; the first thing that is wrong ends it.
 
     `undisturbed`: every process lives and is connected nearly all the time, so that nobody has to rescue what none began.
+    `retention`: for so many seconds finished jobs are kept.
     """
 
-    def __init__(self, world: World, *, undisturbed: bool) -> None:
+    def __init__(self, world: World, *, undisturbed: bool, retention: float) -> None:
         self.world = world
         self.ledger = Ledger()
         self.found = world.wrong
         self.events: Counter[str] = Counter()
         self._undisturbed = undisturbed
+        self._retention = retention
         self._claims: set[UUID] = set()
 
     def wrong(self, what: str) -> None:
@@ -121,9 +123,9 @@ class Checks:
     def redriven(self, row: Row) -> None:
         self.ledger.redriven(row.id)
 
-    def pruned(self, row: Row, age: float) -> None:
+    def pruned(self, row: Row) -> None:
         """PRUNED-EARLY: a job is kept until its retention is over."""
-        if row.finished_at + age >= self.world.now:
+        if row.finished_at + self._retention >= self.world.now:
             self.wrong(f"PRUNED-EARLY: job {row.id} finished at {row.finished_at}")
 
     # What runners do and tell.
@@ -220,8 +222,9 @@ class Checks:
             self.wrong(f"FALSE-DONE: job {key[0]} is told done, {facts.landed} has landed")
 
     def _a_completion_is_known(self, key: Key, facts: Facts, what: str) -> None:
-        """COMPLETED-REPORTED-X: a completion that has landed is told as one, or its row is gone."""
-        if facts.landed is Verb.COMPLETE and what not in (Verb.COMPLETE, GONE):
+        """COMPLETED-REPORTED-X: a completion that has landed is told as one; without its transaction perhaps as gone."""
+        known = (Verb.COMPLETE,) if facts.xid_known else (Verb.COMPLETE, GONE)
+        if facts.landed is Verb.COMPLETE and what not in known:
             self.wrong(f"COMPLETED-REPORTED-{what.upper()}: job {key[0]} is done")
 
     def _lost_is_lost(self, key: Key, facts: Facts, what: str, row: Row | None) -> None:

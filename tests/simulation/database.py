@@ -145,7 +145,7 @@ class Database:
             if self.rows[job_id].referenced:
                 refused += 1
             else:
-                self._checks.pruned(self.rows[job_id], age)
+                self._checks.pruned(self.rows[job_id])
                 self.pruned[job_id] = self.rows.pop(job_id)
         return len(taken) - refused, refused, taken[-1] if taken else after, len(taken) == limit
 

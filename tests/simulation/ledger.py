@@ -20,7 +20,7 @@ class Facts:
 
     `owner` is the process that sent it. `generation` is how often a person has redriven the job before. `landed` is the verb
     that has ended the claim, `reported` what its runner has told about that first. `block`: the handler has begun a
-    transaction of its own. `said` is the progress that the handler has told last.
+    transaction of its own, `xid_known` that the runner knows its number. `said` is the progress that the handler has told last.
     """
 
     owner: Any
@@ -30,6 +30,7 @@ class Facts:
     reported: str | None = None
     effects: int = 0
     block: bool = False
+    xid_known: bool = False
     said: float | None = None
 
 

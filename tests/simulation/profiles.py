@@ -8,6 +8,8 @@ from datetime import timedelta
 
 #: Of every runner here, in seconds.
 LEASE, INTERVAL, POLL, RESCUE, GRACE = 6.0, 2.0, 2.0, 2.0, 3.0
+#: How long things go wrong.
+TROUBLED = 12.0
 LIMITS = {"a": 2, "b": 1}
 ROOMY = {"a": 12, "b": 12}
 
@@ -18,7 +20,7 @@ class Profile:
 
     `attempts_are_exact`: no attempt is spent on what never ran. `living_keep`: no job of a living runner is rescued.
     `nothing_fails`: no lease of a living runner ever runs out, and no word of progress is lost. `prompt`: whatever is due
-    is begun soon. `blocks` is the share of handlers that complete their jobs in transactions of their own.
+    is begun soon. `arrivals`: so many seconds pass until the last job is added. `blocks` is the share of handlers that complete their jobs in transactions of their own.
     """
 
     trouble: Mapping[str, float] = field(default_factory=dict)
@@ -35,6 +37,7 @@ class Profile:
     late_jobs: int = 0
     poisoned: int = 0
     jobs: int = 7
+    arrivals: float = TROUBLED * 0.7
     limits: Mapping[str, int] = field(default_factory=lambda: LIMITS)
     longest_outage: float = LEASE * 1.3
     long_runs: bool = False
@@ -66,7 +69,7 @@ EVERYTHING = Profile(
 )
 CALM = Profile(attempts_are_exact=True, living_keep=True, nothing_fails=True, preemption=0.02)
 PROMPT = Profile(jobs=14, limits=ROOMY, short_runs=True, reschedules=2, cancels=1, prompt=True)
-FLOODS = Profile(jobs=60, short_runs=True, stops=1, locks=2, cancels=4)
+FLOODS = Profile(jobs=50, arrivals=0.5, short_runs=True, stops=1, locks=2, cancels=4)
 LOST_ANSWERS = Profile({"never": 0.03, "late": 0.05, "lost": 0.05}, attempts_are_exact=True, poisoned=1)
 OUTAGES = Profile(restarts=1, partitions=1, longest_outage=LEASE * 3, long_runs=True, living_keep=True)
 TIMEOUTS = Profile(
@@ -87,7 +90,7 @@ DOUBTS = Profile(
     {"never": 0.04, "late": 0.06, "lost": 0.06}, locks=2, cuts=1, blocks=1.0, reports_are_exact=True
 )
 #: People at work, on a table that forgets soon.
-PEOPLE = Profile(_TROUBLE, cancels=6, redrives=8, reschedules=3, locks=2, cuts=1, blocks=0.3)
+PEOPLE = Profile(_TROUBLE, cancels=8, redrives=12, reschedules=3, locks=2, cuts=1, blocks=0.3)
 FORGETTING = Profile(
     {"never": 0.02, "late": 0.04, "lost": 0.04},
     locks=2,

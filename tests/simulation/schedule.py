@@ -15,19 +15,20 @@ from sa_jobqueue.runner.settings import RunnerSettings
 from sa_jobqueue.states import TERMINAL
 from tests.simulation.block import Block
 from tests.simulation.checks import Checks
-from tests.simulation.database import Database, Row
+from tests.simulation.database import CANCELLED, DEAD, READY, RUNNING, Database, Row
 from tests.simulation.machine import STAGE
 from tests.simulation.process import Process
-from tests.simulation.profiles import GRACE, LEASE, POLL, RESCUE, Profile
+from tests.simulation.profiles import GRACE, LEASE, POLL, RESCUE, TROUBLED, Profile
 from tests.simulation.rest import Rest
 from tests.simulation.store import Network, Site
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
     from sa_jobqueue.loop import Step
+    from sa_jobqueue.states import JobStatus
 
-#: How long things go wrong, and how long everything may take to come to rest afterwards, in seconds.
-TROUBLED, PATIENCE = 12.0, 90.0
+#: How long everything may take to come to rest when the faults are over, in seconds.
+PATIENCE = 90.0
 #: How long nothing happens after that where somebody watches it, and how many statements a runner may send a second then.
 QUIET, MOST_STATEMENTS = 12.0, 8.0
 #: The share of schedules that are watched so.
@@ -52,7 +53,9 @@ class Schedule:
             self.world.history = []
         self._profile = profile
         self._random = self.world.random
-        self.checks = Checks(self.world, undisturbed=profile.attempts_are_exact)
+        self.checks = Checks(
+            self.world, undisturbed=profile.attempts_are_exact, retention=profile.retention or float("inf")
+        )
         self.database = Database(self.world, self.checks, fenced=fenced)
         self.database.pooled = not profile.prompt and self._random.random() < 0.2
         self._networks = {name: Network(profile.trouble) for name in NAMES}
@@ -148,7 +151,7 @@ class Schedule:
     def _add_jobs(self) -> None:
         profile, draw = self._profile, self._random.random
         for number in range(profile.jobs):
-            inserted_at = self.world.now + draw() * TROUBLED * 0.7
+            inserted_at = self.world.now + draw() * profile.arrivals
             row = Row(
                 self.database.new_id(),
                 queue="a" if draw() < 0.7 else "b",
@@ -234,18 +237,21 @@ class Schedule:
     # People, whose statements wait for rows that are locked.
 
     def _cancel(self) -> None:
-        job_id = self._row_of_a_person()
+        job_id = self._named_by_a_person(READY, RUNNING)
         if not self.database.cancel(job_id):
             self.checks.nothing_to_cancel(self.database.rows.get(job_id))
 
     def _redrive(self) -> None:
-        self.database.redrive(self._row_of_a_person())
+        self.database.redrive(self._named_by_a_person(DEAD, CANCELLED))
 
     def _reschedule(self) -> None:
-        self.database.reschedule(self._row_of_a_person(), self._soon(3.0) - 1.0)
+        self.database.reschedule(self._named_by_a_person(READY), self._soon(3.0) - 1.0)
 
-    def _row_of_a_person(self) -> int:
-        job_id = self._any_job()
+    def _named_by_a_person(self, *statuses: JobStatus) -> int:
+        """Mostly one that was seen in this status; it may be in another by now."""
+        seen = [row.id for row in self.database.rows.values() if row.status in statuses]
+        job_id = seen[int(self._random.random() * len(seen))] if seen else self._any_job()
+        self.world.sleep(self._random.random() ** 3)
         while self.database.is_locked(job_id):
             self.world.sleep(0.05)
         return job_id
