@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 READY, RUNNING, DONE, DEAD, CANCELLED = JobStatus
 
 
+def due(seconds: float) -> float:
+    """A due time as the table holds it, in whole microseconds: marks are compared with it."""
+    return round(seconds, 6)
+
+
 @dataclass(slots=True)
 class Row:
     """One job.
@@ -48,6 +53,9 @@ class Row:
     finished_at: float = 0.0
     locked_until: float = 0.0
     fenced_by: Transaction | None = None
+
+    def __post_init__(self) -> None:
+        self.run_at = due(self.run_at)
 
     @property
     def exhausted(self) -> bool:
@@ -124,7 +132,7 @@ class Database:
         now = self._world.now
         row.status, row.token, row.expired = READY, None, False
         row.returned, row.cancel_requested = row.attempts, False
-        row.run_at = row.visible_at = max(row.run_at, now)
+        row.run_at = row.visible_at = due(max(row.run_at, now))
         row.told = False
         if row.expires_at is not None and row.expires_at <= now:
             row.expires_at = None
@@ -133,7 +141,7 @@ class Database:
     def reschedule(self, job_id: int, run_at: float) -> None:
         row = self.rows.get(job_id)
         if row is not None and row.status is READY and (row.expires_at is None or row.expires_at > run_at):
-            row.run_at, row.visible_at, row.told = run_at, self._world.now, False
+            row.run_at, row.visible_at, row.told = due(run_at), self._world.now, False
 
     def prune(self, status: JobStatus, age: float, limit: int, after: tuple[float, int]) -> tuple[Any, ...]:
         """Deleted, refused, where it came to, whether the batch was full."""
@@ -176,15 +184,15 @@ class Database:
         now = self._world.now
         taken: list[Row] = []
         self._checks.claim_lands(token)
-        due = [row for row in self.rows.values() if row.status is READY and row.run_at <= now]
-        if not due:
+        waiting = [row for row in self.rows.values() if row.status is READY and row.run_at <= now]
+        if not waiting:
             return taken
-        due.sort(key=lambda row: (row.run_at, row.id))
+        waiting.sort(key=lambda row: (row.run_at, row.id))
         for queue, quota in quotas.items():
             first = behind.get(queue, (0.0, 0))
             free = [
                 row
-                for row in due
+                for row in waiting
                 if row.queue == queue and first < (row.run_at, row.id) and not self._locked(row)
             ]
             for row in free[:quota]:
@@ -304,8 +312,10 @@ class Database:
         if self.waiting.get(runner, 0.0) - now < wait / 2:
             self.waiting[runner] = now + wait
         others = sum(until > now for name, until in self.waiting.items() if name != runner)
-        due = [row.run_at - now for row in self.rows.values() if row.status is READY and row.queue in queues]
-        return others, min((seconds for seconds in due if 0 < seconds <= wait), default=None)
+        times = [
+            row.run_at - now for row in self.rows.values() if row.status is READY and row.queue in queues
+        ]
+        return others, min((seconds for seconds in times if 0 < seconds <= wait), default=None)
 
     def hold(self, keys: Iterable[Key], until: float) -> None:
         """A statement that the server has begun, and whose client is gone, holds its rows until then."""
@@ -366,7 +376,7 @@ class Database:
             return
         row.status, row.token = READY, None
         row.settled_token = token or row.settled_token
-        row.run_at = row.run_at if run_at is None else run_at
+        row.run_at = row.run_at if run_at is None else due(run_at)
         row.visible_at = self._world.now
         self._checks.rests(row)
 

@@ -9,24 +9,33 @@ import pytest
 
 from sa_jobqueue import loop
 from sa_jobqueue.events import Subscribers
-from sa_jobqueue.maintenance import prune
+from sa_jobqueue.maintenance import duties, prune
 from sa_jobqueue.runner import (
     attempt,
     book,
     completing,
     crew,
+    dispatch,
     ending,
+    idling,
+    leases,
     listener,
+    listening,
+    lost_claims,
+    low_water,
+    pace,
     progress,
+    settle,
     slots,
     timekeeper,
+    timeouts,
 )
 from sa_jobqueue.runner.crew import Crew
 from sa_jobqueue.runner.ending import Ending, end
 from sa_jobqueue.runner.executors import threads
 from sa_jobqueue.runner.roles import dispatcher
 from tests.simulation.hands import Hands
-from tests.simulation.machine import STAGE, Chance, Clock, SimpleQueue, Threading
+from tests.simulation.machine import STAGE, Chance, Clock, SimpleQueue, Threading, replace
 from tests.simulation.store import FakeEar, FakeStore, Site
 from tests.simulation.world import Group
 
@@ -61,6 +70,19 @@ def simulated(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "random", chance)
     for module in (book, loop, progress, slots, threads, timekeeper):
         patch.setattr(module, "threading", threading)
+    for module in (
+        dispatch,
+        duties,
+        idling,
+        leases,
+        listening,
+        lost_claims,
+        low_water,
+        pace,
+        settle,
+        timeouts,
+    ):
+        patch.setattr(module, "replace", replace)
     for module in (crew, loop, threads):
         patch.setattr(module, "SimpleQueue", SimpleQueue)
     patch.setattr(crew, "uuid4", _uuid)

@@ -20,7 +20,8 @@ class Profile:
 
     `attempts_are_exact`: no attempt is spent on what never ran. `living_keep`: no job of a living runner is rescued.
     `nothing_fails`: no lease of a living runner ever runs out, and no word of progress is lost. `prompt`: whatever is due
-    is begun soon. `arrivals`: so many seconds pass until the last job is added. `blocks` is the share of handlers that complete their jobs in transactions of their own.
+    is begun soon. `travel` is how long a statement and an answer are on their
+    way at most, `arrivals` how long it takes until the last job is added, in seconds. `blocks` is the share of handlers that complete their jobs in transactions of their own.
     """
 
     trouble: Mapping[str, float] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Profile:
     reschedules: int = 0
     late_jobs: int = 0
     poisoned: int = 0
+    travel: float = 0.02
     jobs: int = 7
     arrivals: float = TROUBLED * 0.7
     limits: Mapping[str, int] = field(default_factory=lambda: LIMITS)
@@ -69,7 +71,8 @@ EVERYTHING = Profile(
 )
 CALM = Profile(attempts_are_exact=True, living_keep=True, nothing_fails=True, preemption=0.02)
 PROMPT = Profile(jobs=14, limits=ROOMY, short_runs=True, reschedules=2, cancels=1, prompt=True)
-FLOODS = Profile(jobs=50, arrivals=0.5, short_runs=True, stops=1, locks=2, cancels=4)
+#: A database so slow that queues are seldom looked through.
+FLOODS = Profile(jobs=50, arrivals=0.5, travel=0.3, short_runs=True, stops=1, locks=2, cancels=4)
 LOST_ANSWERS = Profile({"never": 0.03, "late": 0.05, "lost": 0.05}, attempts_are_exact=True, poisoned=1)
 OUTAGES = Profile(restarts=1, partitions=1, longest_outage=LEASE * 3, long_runs=True, living_keep=True)
 TIMEOUTS = Profile(

@@ -58,7 +58,7 @@ class Schedule:
         )
         self.database = Database(self.world, self.checks, fenced=fenced)
         self.database.pooled = not profile.prompt and self._random.random() < 0.2
-        self._networks = {name: Network(profile.trouble) for name in NAMES}
+        self._networks = {name: Network(profile.trouble, profile.travel) for name in NAMES}
         self._steps = steps or {}
         self._registry = Registry()
         half_a_second = fixed(timedelta(seconds=0.5))

@@ -56,8 +56,9 @@ def _unreachable() -> Exception:
 class Network:
     """Between one machine and the database: how often what goes wrong, and whether anything comes through."""
 
-    def __init__(self, trouble: Mapping[str, float]) -> None:
+    def __init__(self, trouble: Mapping[str, float], travel: float) -> None:
         self.trouble = trouble
+        self.travel = travel
         self.cut_until = 0.0
 
     def draw(self, chance: float) -> str | None:
@@ -88,7 +89,7 @@ class Site:
         return self.network.draw(self.world.random.random()) if trouble else None
 
     def travel(self) -> None:
-        self.world.sleep(self.world.random.random() * 0.02)
+        self.world.sleep(self.world.random.random() * self.network.travel)
 
     def soon(self) -> float:
         """When what is on its way may land at last: within the lease."""
