@@ -19,6 +19,7 @@ from sa_jobqueue.runner.book import Book, Key
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.low_water import LowWater
 from sa_jobqueue.runner.pace import Lane
+from sa_jobqueue.runner.roles import settler
 from sa_jobqueue.runner.roles.dispatcher import Dispatcher
 from sa_jobqueue.runner.roles.settler import Settler
 from sa_jobqueue.runner.verdict import verdict
@@ -36,6 +37,7 @@ from tests.simulation.profiles import (
     OUTAGES,
     PROMPT,
     TAKEOVERS,
+    TALK,
     TIMEOUTS,
     Profile,
 )
@@ -307,7 +309,7 @@ HANDS: dict[str, Mutant] = {
     ),
     "the transaction of a doubtful completion is forgotten": Mutant(
         FORGETTING,
-        patches=[("sa_jobqueue.runner.roles.settler", "_to_send", lambda one, **_: one.settlement)],
+        patches=[(settler, "_to_send", lambda one, **_: one.settlement)],
     ),
     "jobs are let go of by their id": Mutant(TAKEOVERS, "UNHELD", patches=[(Book, "drop", _dropped_by_id)]),
     "every handler has a word, given up or not": Mutant(
@@ -327,6 +329,7 @@ HANDS: dict[str, Mutant] = {
     "the last word of progress is not written": Mutant(
         CALM, patches=[(Settler, "_report_last", lambda _settler, _keys: None)]
     ),
+    "a last word does not wait for an older one": Mutant(TALK, patches=[(settler, "PATIENCE", 0.0)]),
     "every batch of a prune begins anew": Mutant(
         FORGETTING, patches=[(Pruning, "_prune", _pruned_from_the_start)]
     ),

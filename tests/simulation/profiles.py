@@ -21,7 +21,7 @@ class Profile:
     `attempts_are_exact`: no attempt is spent on what never ran. `living_keep`: no job of a living runner is rescued.
     `nothing_fails`: no lease of a living runner ever runs out, and no word of progress is lost. `prompt`: whatever is due
     is begun soon. `travel` is how long a statement and an answer are on their
-    way at most, `arrivals` how long it takes until the last job is added, in seconds. `blocks` is the share of handlers that complete their jobs in transactions of their own.
+    way at most, `arrivals` how long it takes until the last job is added, in seconds. `blocks` is the share of handlers that complete their jobs in transactions of their own, `talk` that of handlers that tell how far they are.
     """
 
     trouble: Mapping[str, float] = field(default_factory=dict)
@@ -47,6 +47,7 @@ class Profile:
     timeout: timedelta | None = None
     retention: float | None = None
     blocks: float = 0.0
+    talk: float = 0.2
     preemption: float = 0.0
     attempts_are_exact: bool = False
     living_keep: bool = False
@@ -70,6 +71,8 @@ EVERYTHING = Profile(
     preemption=0.01,
 )
 CALM = Profile(attempts_are_exact=True, living_keep=True, nothing_fails=True, preemption=0.02)
+#: Handlers that are short and tell how far they are, on a slow line.
+TALK = replace(CALM, short_runs=True, travel=0.1, talk=1.0)
 PROMPT = Profile(jobs=14, limits=ROOMY, short_runs=True, reschedules=2, cancels=1, prompt=True)
 #: A database so slow that queues are seldom looked through.
 FLOODS = Profile(jobs=50, arrivals=0.5, travel=0.3, short_runs=True, stops=1, locks=2, cancels=4)

@@ -57,7 +57,7 @@ class Schedule:
             self.world, undisturbed=profile.attempts_are_exact, retention=profile.retention or float("inf")
         )
         self.database = Database(self.world, self.checks, fenced=fenced)
-        self.database.pooled = not profile.prompt and self._random.random() < 0.2
+        self.database.pooled = not profile.prompt and self._random.random() < 0.6
         self._networks = {name: Network(profile.trouble, profile.travel) for name in NAMES}
         self._steps = steps or {}
         self._registry = Registry()
@@ -264,7 +264,7 @@ class Schedule:
         self.checks.begins(key, lost=ctx.lost)
         facts = self.checks.ledger.claims[key]
         draw = self._random.random
-        if draw() < 0.2:
+        if draw() < self._profile.talk:
             facts.said = draw()
             ctx.progress(facts.said)
         if self._profile.blocks and draw() < self._profile.blocks:
@@ -276,7 +276,7 @@ class Schedule:
         elif not self._profile.long_runs:
             seconds *= draw() ** 2
         self._work(ctx, seconds, attentive=draw() < 0.3)
-        if draw() < 0.1:
+        if draw() < self._profile.talk:
             facts.said = draw()
             ctx.progress(facts.said)
         if chance < 0.65:

@@ -22,14 +22,15 @@ _RESCUE = {"JobRescued", "OutcomeDropped"}
 #: How many of each, and what must have happened in them.
 PROFILES: dict[str, tuple[int, set[str]]] = {
     "calm": (30, _USUAL),
+    "talk": (40, _USUAL),
     "prompt": (30, _USUAL),
     "floods": (30, _USUAL),
-    "everything": (200, _USUAL | _REPAIR | _RESCUE | {"LeaseLost", "CancelRequested"}),
+    "everything": (150, _USUAL | _REPAIR | _RESCUE | {"LeaseLost", "CancelRequested"}),
     "lost_answers": (60, _USUAL | _REPAIR),
     "late_jobs": (40, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "outages": (60, _USUAL | {"LoopFailed", "LoopRecovered"}),
     "timeouts": (80, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
-    "blocks": (200, _USUAL | _REPAIR | _RESCUE | {"CompletionInDoubt", "HandlerTimedOut"}),
+    "blocks": (150, _USUAL | _REPAIR | _RESCUE | {"CompletionInDoubt", "HandlerTimedOut"}),
     "doubts": (100, _USUAL | {"CompletionInDoubt", "OutcomeDropped"}),
     "takeovers": (60, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
     "people": (80, _USUAL | _REPAIR | {"CancelRequested"}),
