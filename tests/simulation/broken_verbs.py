@@ -15,6 +15,7 @@ from tests.simulation.profiles import (
     FORGETTING,
     LOST_ANSWERS,
     PEOPLE,
+    TAKEOVERS,
 )
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _exhausted_is_cancelled(
 #: What is left out of the table's verbs.
 VERBS: dict[str, Mutant] = {
     "a rescue stamps the token that it takes": Mutant(
-        EVERYTHING, "FALSE-", patches=[(Database, "_let_go", _stamped_by_the_rescue)]
+        TAKEOVERS, "FALSE-", patches=[(Database, "_let_go", _stamped_by_the_rescue)]
     ),
     "a rescue overlooks a request to cancel": Mutant(
         EVERYTHING, "CANCEL-LOST", patches=[(Database, "_let_go", _rescued_without_a_look_at_requests)]

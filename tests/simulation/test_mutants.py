@@ -13,7 +13,7 @@ from tests.simulation.profiles import EVERYTHING
 from tests.simulation.schedule import Schedule
 
 #: So many schedules may pass before a mutant is found.
-ENOUGH = 600
+ENOUGH = 1500
 MUTANTS = {**STEPS, **HANDS, **VERBS}
 
 
