@@ -19,7 +19,7 @@ class Reports:
     """The jobs with progress to be written. From any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._fresh: set[LeaseKey] = set()
         #: Taken to be written, and not answered yet.
         self._writing: set[LeaseKey] = set()
@@ -34,7 +34,7 @@ class Reports:
         # Without the lock: whoever took the set away in between reads the context later than this, and so sees it.
         if key in self._fresh:
             return
-        with self._lock:
+        with self._changed:
             first = not self._fresh
             self._fresh.add(key)
         if first and self._announce is not None:
@@ -42,16 +42,20 @@ class Reports:
 
     def take(self) -> set[LeaseKey]:
         """All of them; read their contexts afterwards, and say when they are `written`."""
-        with self._lock:
+        with self._changed:
             self._writing, self._fresh = self._fresh, set()
             return self._writing
 
-    def take_from(self, keys: Iterable[LeaseKey]) -> list[LeaseKey]:
-        """Those of these that are among them, or that somebody else has taken and may write too late."""
+    def take_from(self, keys: Iterable[LeaseKey], *, patience: float) -> list[LeaseKey]:
+        """Those of these that are among them, or that somebody else has taken and may write too late.
+
+        What somebody else is writing may be older and land later: its answer is waited for, so many seconds at most.
+        """
         if not self._fresh and not self._writing:
             return []
-        with self._lock:
+        with self._changed:
             taken = [key for key in keys if key in self._fresh or key in self._writing]
+            self._changed.wait_for(lambda: self._writing.isdisjoint(taken), timeout=patience)
             self._fresh = self._fresh.difference(taken)
         return taken
 
@@ -61,6 +65,7 @@ class Reports:
 
     def written(self, *, but: Iterable[LeaseKey] = ()) -> None:
         """What was taken is written, `but` for these, which are there to be taken again; nobody is told of them."""
-        with self._lock:
+        with self._changed:
             self._writing = set()
             self._fresh = self._fresh.union(but)
+            self._changed.notify_all()

@@ -1,66 +1,42 @@
 """A handler's own transaction in the fake world: its statements travel, and its answers get lost, as all others do.
 
-The owner that it asks is the runner's real one; only waiting is the world's.
+The owner that it asks is the runner's real one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.completion.owner import Completion, Fate
 from sa_jobqueue.errors import LeaseLostError
-from sa_jobqueue.runner.completing import Completing
 from tests.simulation.store import broken, refused_statement
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from sa_jobqueue.runner.book import Book
-    from sa_jobqueue.runner.executors.protocol import Execution
-    from tests.simulation.database import Database, Transaction
-    from tests.simulation.store import Network
-    from tests.simulation.world import World
-
-
-class SimulatedCompleting(Completing):
-    """The real owner, whose threads wait in the world."""
-
-    def __init__(
-        self,
-        world: World,
-        book: Book,
-        *,
-        lease: timedelta,
-        renewal_interval: timedelta,
-        ask: Callable[[], None],
-    ) -> None:
-        super().__init__(book, lease=lease, renewal_interval=renewal_interval, ask=ask)
-        self._world = world
-
-    def _wait(self, predicate: Callable[[], bool], deadline: float) -> bool:
-        while not (held := predicate()) and self._world.now < deadline:
-            self._world.sleep(0.05)
-        return held
+    from sa_jobqueue.completion.owner import LeaseOwner
+    from tests.simulation.database import Transaction
+    from tests.simulation.ledger import Key, Ledger
+    from tests.simulation.store import Site
 
 
 class Block:
-    """What `ctx.complete()` is to a handler; `strict` holds the renewals, as a stricter isolation level needs it."""
+    """What `ctx.complete()` is to a handler."""
 
-    def __init__(
-        self, world: World, database: Database, network: Network, owner: Completing, *, lease: float
-    ) -> None:
-        self._world = world
-        self._database = database
-        self._network = network
+    def __init__(self, site: Site, ledger: Ledger, owner: LeaseOwner) -> None:
+        self._site = site
+        self._world = site.world
+        self._database = site.database
+        self._ledger = ledger
         self._owner = owner
-        self._lease = lease
 
-    def run(self, execution: Execution, *, seconds: float, strict: bool, fails: bool) -> None:
-        """The body takes so long and may fail; returns once the COMMIT was answered, raises whatever keeps it from that."""
-        completion = Completion(execution.key)
-        self._database.blocks.add(execution.key)
+    def run(self, key: Key, *, seconds: float, strict: bool, fails: bool) -> None:
+        """The body takes so long and may fail; returns once the COMMIT was answered, raises whatever keeps it from that.
+
+        `strict` holds the renewals, as a stricter isolation level needs it.
+        """
+        completion = Completion(key)
+        self._ledger.claims[key].block = True
         self._owner.begin(completion)
+        began_at = self._world.now
         try:
             if strict:
                 self._owner.hold_renewals(completion)
@@ -69,7 +45,7 @@ class Block:
                 raise ValueError("the body fails")
             self._owner.fencing(completion)
             epoch = self._database.epoch
-            transaction = self._fence(completion, epoch)
+            transaction = self._fence(completion, epoch, began_at)
             self._commit(completion, transaction, epoch)
         except BaseException as error:
             completion.error = error
@@ -81,49 +57,56 @@ class Block:
                 self._owner.resume_renewals(completion)
             self._owner.decided(completion)
 
-    def _fence(self, completion: Completion, epoch: int) -> Transaction:
-        self._travel()
-        match self._network.draw(self._world.random.random()):
+    def _fence(self, completion: Completion, epoch: int, began_at: float) -> Transaction:
+        def land() -> Transaction | None:
+            return self._database.fence(completion.key, self._site.lease, began_at)
+
+        self._site.travel()
+        match self._site.draw():
             case "refused":
                 raise refused_statement()
             case "never":
                 raise self._in_doubt(completion)
             case "late":
-                self._world.call_at(self._soon(), lambda: self._database.fence(completion.key, self._lease))
+                self._world.call_at(self._site.soon(), land)
                 raise self._in_doubt(completion)
             case "lost":
-                self._database.fence(completion.key, self._lease)
+                land()
                 raise self._in_doubt(completion)
         while self._database.is_locked(completion.key[0]):
             self._check_connection(completion, epoch)
             self._world.sleep(0.05)
         self._check_connection(completion, epoch)
-        transaction = self._database.fence(completion.key, self._lease)
-        self._travel()
+        transaction = land()
+        self._site.travel()
         self._check_connection(completion, epoch)
         if transaction is None:
             completion.fate = Fate.LOST
             raise LeaseLostError("the fence found no job of this token")
+        completion.xid = transaction.xid
+        self._ledger.claims[completion.key].xid_known = True
         return transaction
 
     def _commit(self, completion: Completion, transaction: Transaction, epoch: int) -> None:
-        self._travel()
-        match self._network.draw(self._world.random.random()):
+        self._site.travel()
+        match self._site.draw():
             case "refused":
                 self._database.roll_back(transaction)
                 raise refused_statement()
             case "never":
-                self._world.call_at(self._soon(), lambda: self._database.roll_back(transaction))
+                # The server sees that the client is gone, or has to find out by its silence.
+                if self._world.random.random() < 0.5:
+                    self._world.call_at(self._site.soon(), lambda: self._database.roll_back(transaction))
                 raise self._in_doubt(completion)
             case "late":
-                self._world.call_at(self._soon(), lambda: self._database.commit(transaction))
+                self._world.call_at(self._site.soon(), lambda: self._database.commit(transaction))
                 raise self._in_doubt(completion)
             case "lost":
                 self._database.commit(transaction)
                 raise self._in_doubt(completion)
         self._check_connection(completion, epoch)
         landed = self._database.commit(transaction)
-        self._travel()
+        self._site.travel()
         self._check_connection(completion, epoch)
         if not landed:
             raise self._in_doubt(completion)
@@ -134,13 +117,5 @@ class Block:
         return broken()
 
     def _check_connection(self, completion: Completion, epoch: int) -> None:
-        if epoch != self._database.epoch or self._world.now < max(
-            self._database.down_until, self._network.cut_until
-        ):
+        if epoch != self._database.epoch or self._site.away():
             raise self._in_doubt(completion)
-
-    def _travel(self) -> None:
-        self._world.sleep(self._world.random.random() * 0.02)
-
-    def _soon(self) -> float:
-        return self._world.now + self._world.random.random() * self._lease * 0.9

@@ -7,62 +7,64 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.schedule import (
-    BLOCKS,
-    CALM,
-    DOUBTS,
-    EVERYTHING,
-    LATE_JOBS,
-    LOST_ANSWERS,
-    OUTAGES,
-    TAKEOVERS,
-    TIMEOUTS,
-    Profile,
-    Schedule,
-    simulated,
-)
+from tests.simulation import profiles
+from tests.simulation.process import simulated
+from tests.simulation.profiles import EVERYTHING, Profile
+from tests.simulation.schedule import Schedule
 
-#: SA_JOBQUEUE_SIMULATION=20 runs twenty times as many; SA_JOBQUEUE_SEED=<profile>:<seed> one alone.
+#: SA_JOBQUEUE_SIMULATION=20 runs twenty times as many, SA_JOBQUEUE_SIMULATION_FROM=100000 other ones; and
+#: SA_JOBQUEUE_SEED=<profile>:<seed> one alone, whose history is printed.
 FACTOR = int(os.environ.get("SA_JOBQUEUE_SIMULATION", "1"))
+FIRST = int(os.environ.get("SA_JOBQUEUE_SIMULATION_FROM", "0"))
 _USUAL = {"JobsClaimed", "JobStarted", "JobSettled"}
 _REPAIR = {"LoopFailed", "LoopRecovered", "SettleDelayed"}
 _RESCUE = {"JobRescued", "OutcomeDropped"}
-PROFILES = {
-    "calm": (CALM, 20, _USUAL),
-    "everything": (EVERYTHING, 200, _USUAL | _REPAIR | _RESCUE | {"LeaseLost", "CancelRequested"}),
-    "lost answers": (LOST_ANSWERS, 60, _USUAL | _REPAIR),
-    "late jobs": (LATE_JOBS, 40, _USUAL | {"LoopFailed", "LoopRecovered"}),
-    "outages": (OUTAGES, 60, _USUAL | {"LoopFailed", "LoopRecovered"}),
-    "timeouts": (TIMEOUTS, 80, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
-    "blocks": (BLOCKS, 200, _USUAL | _REPAIR | _RESCUE | {"CompletionInDoubt", "HandlerTimedOut"}),
-    "doubts": (DOUBTS, 100, _USUAL | {"CompletionInDoubt", "OutcomeDropped"}),
-    "takeovers": (TAKEOVERS, 60, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
+#: How many of each, and what must have happened in them.
+PROFILES: dict[str, tuple[int, set[str]]] = {
+    "calm": (30, _USUAL),
+    "talk": (40, _USUAL),
+    "prompt": (30, _USUAL),
+    "floods": (30, _USUAL),
+    "everything": (150, _USUAL | _REPAIR | _RESCUE | {"CancelRequested"}),
+    "lost_answers": (60, _USUAL | _REPAIR),
+    "late_jobs": (40, _USUAL | {"LoopFailed", "LoopRecovered"}),
+    "outages": (60, _USUAL | {"LoopFailed", "LoopRecovered"}),
+    "timeouts": (80, _USUAL | {"HandlerTimedOut", "OutcomeDropped"}),
+    "blocks": (150, _USUAL | _REPAIR | _RESCUE | {"CompletionInDoubt", "HandlerTimedOut"}),
+    "doubts": (100, _USUAL | {"CompletionInDoubt", "OutcomeDropped"}),
+    "takeovers": (60, _USUAL | _REPAIR | _RESCUE | {"LeaseLost"}),
+    "people": (80, _USUAL | _REPAIR | {"CancelRequested"}),
+    "forgetting": (80, _USUAL | {"JobsPruned", "PruneRefused", "CompletionInDoubt"}),
 }
 
 
 @pytest.fixture(autouse=True)
 def simulation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine and the hands run on the world's clock and chance."""
+    """The runner runs on the world's clock, chance and threads."""
     simulated(monkeypatch)
 
 
 def _seeds(name: str, count: int) -> range:
     asked, _, seed = os.environ.get("SA_JOBQUEUE_SEED", "").partition(":")
     if not seed:
-        return range(count * FACTOR)
+        return range(FIRST, FIRST + count * FACTOR)
     return range(int(seed), int(seed) + 1) if asked == name else range(0)
 
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_all_comes_to_rest_whatever_happens(name: str) -> None:
-    """With refused, lost and late statements, outages, pauses, crashes, stops, locks and cancellations."""
-    profile, count, reached = PROFILES[name]
+    """With refused, lost and late statements, outages, pauses, crashes, stops, locks, people and preempted threads."""
+    count, reached = PROFILES[name]
+    profile: Profile = getattr(profiles, name.upper())
     seeds = _seeds(name, count)
+    alone = len(seeds) == 1
     happened: Counter[str] = Counter()
     for seed in seeds:
-        schedule = Schedule(seed, profile)
+        schedule = Schedule(seed, profile, told=alone)
         found = schedule.run()
-        again = f"replay it with SA_JOBQUEUE_SEED='{name}:{seed}'"
+        if alone:
+            print(*schedule.world.history or (), sep="\n")
+        again = f"see its history with SA_JOBQUEUE_SEED={name}:{seed}"
         assert not found, "\n".join([f"in the schedule {seed} of {name!r}:", *found, again])
         happened += schedule.checks.events
     if len(seeds) > 1:
@@ -70,14 +72,13 @@ def test_all_comes_to_rest_whatever_happens(name: str) -> None:
 
 
 def test_a_seed_is_a_history() -> None:
-    """The same seed gives the same history to the last event, so that a failure can be looked at again."""
+    """The same seed gives the same history to the last line, so that a failure can be looked at again."""
 
-    def history(seed: int, profile: Profile) -> tuple[object, ...]:
-        schedule = Schedule(seed, profile)
+    def history(seed: int) -> list[str] | None:
+        schedule = Schedule(seed, EVERYTHING, told=True)
         schedule.run()
-        rows = tuple(repr(row) for row in schedule.database.rows.values())
-        return schedule.world.now, dict(schedule.checks.events), rows
+        return schedule.world.history
 
     for seed in range(5):
-        assert history(seed, EVERYTHING) == history(seed, EVERYTHING)
-    assert history(1, EVERYTHING) != history(2, EVERYTHING)
+        assert history(seed) == history(seed)
+    assert history(1) != history(2)

@@ -20,6 +20,7 @@ from sa_jobqueue.runner.leases import ProgressWritten, WriteProgress
 from sa_jobqueue.runner.progress import Reports
 from sa_jobqueue.runner.roles.keeper import Keeper
 from tests.support.executions import claimed_job, handler
+from tests.support.waiting import wait_until
 
 KEYS = [(number, UUID(int=number)) for number in range(4)]
 
@@ -48,9 +49,9 @@ def test_the_settler_takes_those_of_its_batch() -> None:
     reports, announced = _reports()
     for key in KEYS[:3]:
         reports.note(key)
-    assert reports.take_from(KEYS[1:]) == KEYS[1:3]
-    assert reports.take_from(KEYS) == KEYS[:1]
-    assert reports.take_from(KEYS) == []
+    assert reports.take_from(KEYS[1:], patience=0) == KEYS[1:3]
+    assert reports.take_from(KEYS, patience=0) == KEYS[:1]
+    assert reports.take_from(KEYS, patience=0) == []
     assert len(announced) == 1
 
 
@@ -68,9 +69,31 @@ def test_the_settler_writes_what_may_come_too_late() -> None:
     reports, _ = _reports()
     reports.note(KEYS[0])
     reports.take()
-    assert reports.take_from(KEYS) == KEYS[:1]
+    assert reports.take_from(KEYS, patience=0) == KEYS[:1]
     reports.written()
-    assert reports.take_from(KEYS) == []
+    assert reports.take_from(KEYS, patience=0) == []
+
+
+def test_the_settler_waits_for_what_is_being_written() -> None:
+    """A report that is on its way is older than the one that follows, and must not land after it."""
+    reports, _ = _reports()
+    reports.note(KEYS[0])
+    reports.take()
+    reports.note(KEYS[0])
+    order: list[str] = []
+
+    def settle() -> None:
+        assert reports.take_from(KEYS, patience=60) == KEYS[:1]
+        order.append("taken")
+
+    settler = threading.Thread(target=settle)
+    settler.start()
+    wait_until(lambda: bool(reports._changed._waiters))  # type: ignore[attr-defined]
+    order.append("answered")
+    reports.written()
+    settler.join()
+    assert order == ["answered", "taken"]
+    assert reports.take() == set()
 
 
 def test_no_report_is_missed_while_others_are_taken() -> None:

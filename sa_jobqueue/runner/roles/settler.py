@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from sa_jobqueue.runner.slots import Slots
     from sa_jobqueue.store.store import Store
 
+#: So many seconds outcomes wait at most for a report that is on its way and would overwrite a handler's last.
+PATIENCE = 0.25
+
 
 def _to_send(finished: settle.Finished, *, again: bool) -> Settlement:
     """With the transaction of a doubtful completion, as far as it is known by now."""
@@ -76,7 +79,7 @@ class Settler:
 
     def _report_last(self, keys: Sequence[LeaseKey]) -> None:
         """What handlers have said just before their end would be lost with their token."""
-        if unwritten := self._book.reports.take_from(keys):
+        if unwritten := self._book.reports.take_from(keys, patience=PATIENCE):
             try:
                 self._store.report(self._book.progress_of(unwritten))
             except Exception as error:
