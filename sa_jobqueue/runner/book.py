@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.runner.progress import Reports
+from sa_jobqueue.runner.signals import LONGEST_SLEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -250,19 +251,16 @@ class Book:
     def wait_for(self, predicate: Callable[[], bool], deadline: float) -> bool:
         """Block until this holds, as far as it depends on the book, or the monotonic deadline; its last answer."""
         with self._changed:
-            return self._changed.wait_for(predicate, timeout=max(0.0, deadline - time.monotonic()))
+            while not (holds := predicate()) and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(min(left, LONGEST_SLEEP))
+            return holds
 
     def wait_until_decided(self, executions: Collection[Execution], deadline: float) -> bool:
         """Block until each of these has its outcome or is held no more, or the monotonic deadline."""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: all(one.decided or one.key not in self._held for one in executions),
-                timeout=max(0.0, deadline - time.monotonic()),
-            )
+        return self.wait_for(
+            lambda: all(one.decided or one.key not in self._held for one in executions), deadline
+        )
 
     def wait_until_empty(self, deadline: float) -> bool:
         """Block until nothing is held, or the monotonic deadline; True when nothing is."""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._held, timeout=max(0.0, deadline - time.monotonic())
-            )
+        return self.wait_for(lambda: not self._held, deadline)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from datetime import timedelta
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,6 +28,7 @@ from sa_jobqueue.runner.roles.keeper import Keeper
 from sa_jobqueue.runner.roles.listener import Listener
 from sa_jobqueue.runner.roles.settler import Settler
 from sa_jobqueue.runner.roles.timekeeper import Timekeeper
+from sa_jobqueue.runner.signals import LONGEST_SLEEP
 from sa_jobqueue.runner.slots import Slots
 from sa_jobqueue.runner.watch import Watch
 from sa_jobqueue.store.ear import Ear
@@ -275,9 +277,11 @@ class Crew:
         self._ends.put(None)
 
     def wait_for_end(self) -> Ending:
-        """Block until somebody asks for the end."""
-        self._ends.get()
-        self._ends.put(None)  # for whoever else waits
+        """Block until somebody asks for the end, which a signal handler may do as well."""
+        while not self._endings:
+            with suppress(Empty):
+                self._ends.get(timeout=LONGEST_SLEEP)
+                self._ends.put(None)  # for whoever else waits
         return self._endings[0]
 
     def faults(self) -> dict[str, Ending]:

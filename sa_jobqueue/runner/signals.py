@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: Seconds within which a repeated signal is the same one, and nobody's second thought.
 SAME_WITHIN = 0.5
+#: Whoever may be the main thread sleeps no longer than so many seconds at a stretch. The kernel gives a signal to any
+#: thread of a process that was stopped and goes on; Python, whose handlers run in the main one alone, does not wake it then.
+LONGEST_SLEEP = 1.0
 
 
 class SecondSignal(BaseException):  # like KeyboardInterrupt, it must pass every `except Exception`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -351,3 +352,19 @@ def test_the_second_signal_ends_at_once(engine: Engine, database_url: str, numbe
         runner.send(signal.SIGTERM)
         wait_until(lambda: "stops (SIGTERM)" in runner.text, what="the first signal to be heard")
         assert runner.insist(number) == 128 + number
+
+
+def test_a_signal_that_another_thread_gets_is_heard(engine: Engine, database_url: str) -> None:
+    """As the kernel has it when it was sent to a process that is stopped, and then goes on: any thread may get it."""
+    with engine.begin() as connection:
+        connection.execute(text(LEDGER))
+    for _ in range(3):
+        with engine.begin() as connection:
+            job = add(connection, "quick")
+        with process(APP, database_url) as runner:
+            wait_for_row(engine, job, lambda it: it.status == "done")
+            runner.send(signal.SIGSTOP)
+            os.waitid(os.P_PID, runner.pid, os.WSTOPPED | os.WNOWAIT)
+            runner.send(signal.SIGTERM)
+            runner.send(signal.SIGCONT)
+            assert runner.wait() == 0

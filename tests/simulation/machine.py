@@ -86,6 +86,14 @@ class Condition(Lock):
             self.__enter__()
         return held
 
+    def wait(self, timeout: float) -> None:
+        """Until somebody notifies, or the time is over."""
+        world = STAGE.world
+        self._watching.append(world.asking())
+        self.__exit__()
+        world.wait(world.now + timeout)
+        self.__enter__()
+
     def notify_all(self) -> None:
         if self._watching:
             for task in self._watching:
