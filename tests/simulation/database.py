@@ -78,6 +78,8 @@ class Database:
     def __init__(self, world: World, checks: Checks, *, fenced: bool = True) -> None:
         self.rows: dict[int, Row] = {}
         self.pruned: dict[int, Row] = {}
+        #: What a prune met locked: beside refused ones it may be a day until such a job is tried again.
+        self.passed_over: set[int] = set()
         self.started_at = world.now
         self.down_until = 0.0
         self.epoch = 0
@@ -147,6 +149,7 @@ class Database:
         """Deleted, refused, where it came to, whether the batch was full."""
         old = sorted((row.finished_at, row.id) for row in self.rows.values() if row.status is status)
         wanted = [place for place in old if place > after and place[0] < self._world.now - age]
+        self.passed_over.update(place[1] for place in wanted if self.is_locked(place[1]))
         taken = [place for place in wanted if not self.is_locked(place[1])][:limit]
         refused = 0
         for _, job_id in taken:

@@ -95,7 +95,7 @@ class Rest:
         """KEPT-TOO-LONG: for schedules with a short retention: only what must be kept is there when it is over."""
         for row in self._database.rows.values():
             forgotten = row.status in (DONE, CANCELLED) and row.finished_at + age < self._checks.world.now
-            if forgotten and not row.referenced:
+            if forgotten and not row.referenced and row.id not in self._database.passed_over:
                 self._checks.wrong(f"KEPT-TOO-LONG: job {row.id} has finished at {row.finished_at:.2f}")
 
     def _ends(self, row: Row) -> None:

@@ -96,6 +96,8 @@ class Schedule:
         self._keep_at_it()
         if self._profile.retention is not None:
             Rest(self.checks, self.database).what_is_old_is_gone(self._profile.retention + 2 * POLL)
+        if self.checks.found:
+            return
         living = [process for process in self.processes if not process.gone]
         before = self.database.statements
         self.world.run(self.world.now + QUIET)
