@@ -79,19 +79,18 @@ class Condition(Lock):
         world = STAGE.world
         deadline = world.now + timeout
         while not (held := predicate()) and world.now < deadline:
-            assert world.current is not None
-            self._watching.append(world.current)
-            self.__exit__()
-            world.wait(deadline)
-            self.__enter__()
+            self.wait(deadline - world.now)
         return held
 
     def wait(self, timeout: float) -> None:
         """Until somebody notifies, or the time is over."""
         world = STAGE.world
-        self._watching.append(world.asking())
+        task = world.asking()
+        self._watching.append(task)
         self.__exit__()
         world.wait(world.now + timeout)
+        if task in self._watching:
+            self._watching.remove(task)
         self.__enter__()
 
     def notify_all(self) -> None:
