@@ -67,9 +67,9 @@ class Loop(Generic[StateT]):
     """One thread around one step function; other threads talk to it by `post`.
 
     `on_error` is called after every failing action with its error, and with how often that has failed in a row, to drop
-    what it may have broken; `on_end` once, in the loop's own thread, with the fault that ended it or None. An action with a `name` is told apart by it from others
-    of its type: what fails is over when the same thing works again, and not when something else does, unless that
-    says of itself that it `recovers` the loop.
+    what it may have broken; `on_end` once, in the loop's own thread, with the fault that ended it or None. An action with
+    a `name` is told apart by it from others of its type: what fails is over when the same thing works again, and not when
+    something else does, unless that says of itself that it `recovers` the loop.
     """
 
     def __init__(

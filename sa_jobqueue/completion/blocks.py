@@ -34,7 +34,10 @@ _COMPLETE, _COMPLETE_IN = "complete", "complete_in"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a completion of one job goes by. `job` names it in errors, `sessions` are for handlers that have none."""
+    """What a completion of one job goes by.
+
+    `job` names it in errors, `sessions` are for handlers that have none, `own_key` is its idempotency key.
+    """
 
     key: LeaseKey
     job: str
@@ -42,6 +45,7 @@ class Terms:
     sessions: Sessions
     lease: timedelta
     result: str | None
+    own_key: str | None = None
 
     def guard(self, session: Session, may_block: Callable[..., None]) -> Guard:
         """Begin the completion, and watch the session. Sends nothing on it."""
@@ -67,7 +71,7 @@ class Terms:
             lease=self.lease,
             may_block=may_block,
         )
-        watch(session, guard)
+        watch(session, guard, own_key=self.own_key)
         return guard
 
 

@@ -40,6 +40,7 @@ class Completions:
             self._sessions,
             self._lease,
             encode_result(result),
+            job.idempotency_key,
         )
 
 

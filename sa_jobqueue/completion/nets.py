@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Dialect, Engine, ExceptionContext, event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from sa_jobqueue.completion.guard import Guard
+from sa_jobqueue.store.sessions import note_own_key
 
 _KEY = "sa_jobqueue.completion"
 _AWAITED = "sa_jobqueue.completion.awaited"
@@ -31,9 +32,10 @@ def guard_of(session: Session) -> Guard | None:
     return None if guard is None or guard.over else guard
 
 
-def watch(session: Session, guard: Guard) -> None:
-    """Every commit of the session asks the guard from now on, until that is over."""
+def watch(session: Session, guard: Guard, *, own_key: str | None) -> None:
+    """Every commit of the session asks the guard from now on, until that is over. `own_key` is that of its job."""
     session.info[_KEY] = guard
+    note_own_key(session, own_key)
 
 
 def watch_connection(connection: Connection, guard: Guard) -> None:
@@ -62,6 +64,7 @@ def _listen(target: Connection | Engine) -> None:
 def unwatch(session: Session) -> None:
     """The session belongs to nobody's completion any more."""
     session.info.pop(_KEY, None)
+    note_own_key(session, None)
 
 
 def promise(session: Session, job: str) -> None:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from sqlalchemy import inspect
 
+from sa_jobqueue.entry.keys import refuse_own_key
 from sa_jobqueue.entry.references import stored_value
 from sa_jobqueue.entry.request import passed_instead, request_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
 from sa_jobqueue.store.inserts import insert_jobs
-from sa_jobqueue.store.sessions import enqueuing_connection, run_on
+from sa_jobqueue.store.sessions import enqueuing_connection, own_key, run_on
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
@@ -50,6 +51,9 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
     items, new_jobs = _collected(jobs)
     if not items:
         return []
+    own = own_key(target)
+    for new_job in new_jobs if own else ():
+        refuse_own_key(own, new_job)
     connection = enqueuing_connection(target)
     result = []
     for job, answer in zip(items, insert_jobs(connection, new_jobs), strict=True):

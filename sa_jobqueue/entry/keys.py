@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
+from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.names import hint
 from sa_jobqueue.payloads import Ref, check_key
 from sa_jobqueue.periods import Period, bucket_of
@@ -83,6 +84,18 @@ def read_key(idempotency_key: Any, unique_by: Any, key_scope: Any, on_conflict: 
         raise ValueError("idempotency_key and unique_by exclude each other: pass the one that makes the key")
     given = None if idempotency_key is None else check_key("idempotency_key", idempotency_key)
     return Key(given, () if unique_by is None else _names(unique_by), key_scope, on_conflict)
+
+
+def refuse_own_key(own: str | None, new_job: NewJob) -> None:
+    """Raise EnqueueError for a job with the key of the one that this very transaction completes, and sets free by it.
+
+    It would be told of a job that is done the moment that the caller commits, and nobody would do what is asked for.
+    """
+    if own is not None and new_job.key_scope == "unfinished" and new_job.idempotency_key == own:
+        raise EnqueueError(
+            f"the idempotency key {own!r} belongs to the job that this transaction completes, and is free once that has "
+            "committed: enqueue the next one after the block, or give it another key"
+        )
 
 
 def _names(unique_by: Iterable[str]) -> tuple[str, ...]:

@@ -14,12 +14,13 @@ from sqlalchemy import event, inspect
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.entry.adoption import adopt, members, pointers, undo
+from sa_jobqueue.entry.keys import refuse_own_key
 from sa_jobqueue.entry.references import json_key, stored_value
 from sa_jobqueue.entry.request import request_of
 from sa_jobqueue.errors import DuplicateKeyError, EnqueueError, UnfencedWriteError
 from sa_jobqueue.models import Job
 from sa_jobqueue.store.inserts import insert_jobs
-from sa_jobqueue.store.sessions import enqueuing_connection
+from sa_jobqueue.store.sessions import enqueuing_connection, own_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,6 +84,9 @@ def _undo_rolled_back(_session: Session, obj: object) -> None:
 def _insert(session: Session, ready: list[tuple[Job, NewJob]], waiting: list[Job]) -> list[Job]:
     """Insert what is ready, and what a reference to another job held up; the rest is returned."""
     while ready:
+        own = own_key(session)
+        for _, new_job in ready if own else ():
+            refuse_own_key(own, new_job)
         connection = enqueuing_connection(session)
         try:
             answers = insert_jobs(connection, [new_job for _, new_job in ready])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 AnswerT = TypeVar("AnswerT")
 
+_OWN_KEY = "sa_jobqueue.own_key"
+
 
 def job_connection(session: Session) -> Connection:
     """The connection of the session's transaction that Job is bound to; a session may be bound to several engines."""
@@ -75,6 +77,19 @@ def enqueuing_connection(target: Session | Connection) -> Connection:
             "give the session an engine without it (isolation_level), or pass a connection to enqueue_many()"
         )
     return connection
+
+
+def note_own_key(session: Session, key: str | None) -> None:
+    """The session's transaction completes a job with this idempotency key; None when it completes none any more."""
+    if key is not None:
+        session.info[_OWN_KEY] = key
+    else:
+        session.info.pop(_OWN_KEY, None)
+
+
+def own_key(target: Session | Connection) -> str | None:
+    """The idempotency key of the job that the session's transaction completes."""
+    return target.info.get(_OWN_KEY) if isinstance(target, Session) else None
 
 
 def connection_of(target: Session | Connection) -> Connection:

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sa_jobqueue import enqueue
+from sa_jobqueue import EnqueueError, enqueue, enqueue_many
 from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.errors import ConfigurationError, LeaseLostError
 from sa_jobqueue.models import jobs
@@ -51,6 +51,27 @@ def test_all_of_it_is_one_commit(engine: Engine, claim: Claim) -> None:
     assert run.holder.told == ["begin", "fencing", "decided: landed"]
     assert (run.completion.fate, run.completion.error) == (Fate.LANDED, None)
     assert run.completion.xid is not None
+
+
+@pytest.mark.parametrize("form", ["add", "bulk"])
+def test_its_own_key_is_not_free_yet(engine: Engine, claim: Claim, form: str) -> None:
+    """Whoever wants the next job of a key would be told of the one that ends with this commit, and never get his."""
+    run = claim(**keyed("k"))
+    with run.context.complete() as session:
+        following = enqueue("next", idempotency_key="k", key_scope="unfinished")
+        if form == "add":
+            session.add_all([enqueue("other"), following])
+        with pytest.raises(EnqueueError, match="'k' belongs to the job that this transaction completes"):
+            session.flush() if form == "add" else enqueue_many(session, [enqueue("other"), following])
+        if form == "add":
+            session.expunge(following)
+        session.add(enqueue("next", idempotency_key="another", key_scope="unfinished"))
+    assert sorted(follow_ups(engine, run.job.id)) == (["next", "other"] if form == "add" else ["next"])
+    with Session(engine) as session:
+        session.add(following := enqueue("next", idempotency_key="k", key_scope="unfinished"))
+        session.commit()
+        assert following.enqueued
+        assert following.enqueued.created
 
 
 def test_an_error_takes_all_of_it_back(engine: Engine, run: Run) -> None:
