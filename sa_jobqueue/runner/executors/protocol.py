@@ -81,7 +81,11 @@ class Execution:
         self.renewed_at: float = claimed_at
         self.completion: Completion | None = None
         self.let_go: bool = False
-        self.decided = self.settling = self.overdue = self.paused = self.fenced = False
+        self.decided: bool = False
+        self.settling: bool = False
+        self.overdue: bool = False
+        self.paused: bool = False
+        self.fenced: bool = False
         self._cancel: Callable[[], object] | None = None
 
     @property
