@@ -158,6 +158,10 @@ class Process:
             yield f"outcomes are left: {settling}"
 
     @property
+    def paused_until(self) -> float:
+        return self._group.paused_until
+
+    @property
     def at_rest(self) -> bool:
         """Nothing is held, and nothing is in doubt."""
         return self.gone or (not self.stopping and next(self.left_over, None) is None)

@@ -92,7 +92,7 @@ class Schedule:
 
     def _stay_quiet(self) -> None:
         """Nothing is left to do: the loops keep at it all the same, and none of them spins."""
-        self.world.run(self.world.now + 2 * POLL)
+        self.world.run(self._all_is_well_at() + 2 * POLL)
         self._keep_at_it()
         if self._profile.retention is not None:
             Rest(self.checks, self.database).what_is_old_is_gone(self._profile.retention + 2 * POLL)
@@ -105,6 +105,12 @@ class Schedule:
         rate = (self.database.statements - before) / QUIET
         if rate > MOST_STATEMENTS * len(living):
             self.checks.wrong(f"SPINS: {rate:.1f} statements a second, and nothing happens")
+
+    def _all_is_well_at(self) -> float:
+        """Jobs may be at rest while a process or a network is still to come back."""
+        outages = [network.cut_until for network in self._networks.values()]
+        pauses = [process.paused_until for process in self.processes]
+        return max(self.world.now, self.database.down_until, *outages, *pauses)
 
     def _keep_at_it(self) -> None:
         for process in self.processes:
