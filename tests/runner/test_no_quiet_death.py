@@ -16,7 +16,7 @@ from sqlalchemy import Engine, make_url, text
 
 from sa_jobqueue.events import LoopFailed
 from sa_jobqueue.loop import Loop
-from sa_jobqueue.runner import dispatch, settle, timeouts
+from sa_jobqueue.runner import dispatch_messages, settle, timeouts
 from sa_jobqueue.runner.crew import Crew
 from sa_jobqueue.store.own_connection import OwnConnection
 from sa_jobqueue.testing import PostgresServer
@@ -213,7 +213,7 @@ def role(engine: Engine) -> Iterator[str]:
 
 #: What the hands of a loop do without the database: there a failure is a fault, as in a step.
 FAULTS = {
-    *(dispatch.Count, dispatch.GiveBack, dispatch.Drained),
+    *(dispatch_messages.Count, dispatch_messages.GiveBack, dispatch_messages.Drained),
     *(settle.Tell, settle.Conclude, settle.Postpone),
     *(timeouts.TimeOut, timeouts.GiveUp),
 }
