@@ -101,7 +101,7 @@ def _work(
                 strike = _strike(world, report, kinds, chance)
                 report.strikes.append(strike)
                 tell(f"{time.monotonic() - began:6.0f} s {len(load.promises):7,} jobs  {strike}")
-                world.proxy.texts.clear()
+                world.proxy.sent.clear()
     calm = time.monotonic()
     unfinished = "SELECT count(*) FROM jobqueue_jobs WHERE status IN ('ready', 'running')"
     try:
