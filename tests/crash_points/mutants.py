@@ -75,7 +75,7 @@ def _release_once(step: Step, state: Any, events: Any, now: float) -> tuple[Any,
 
 
 def _swallow_failed_blocks() -> None:
-    verdict._uncompleted = lambda _completion: None
+    verdict.uncompleted = lambda _completion, _returned: None
 
 
 def _complete_after_the_commit() -> None:

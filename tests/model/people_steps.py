@@ -54,7 +54,7 @@ class PeopleSteps(History):
             answers = enqueue_many(self.person, self._requests(wanted))
         else:
             new = self._requests(wanted)
-            with Session(self.person) as session, session.begin():
+            with Session(self.ground.application) as session, session.begin():
                 session.add_all(new)
             answers = [job.enqueued for job in new]
         self._entered(wanted, answers, scope="unfinished" if way == "unfinished" else "row")

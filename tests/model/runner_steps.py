@@ -188,7 +188,7 @@ class RunnerSteps(History):
             if (status := self.model.rescue(key, delay * MINUTE, margin * MINUTE)) is not None:
                 expected[lease.id] = (status, lease.counted_attempts)
                 self.reach(f"rescue: {status}")
-        assert {answer.id: (answer.status, answer.attempt) for answer in answers} == expected
+        assert {answer.id: (answer.status, answer.counted_attempts) for answer in answers} == expected
 
     def _settlements(self, outcomes: Iterable[tuple[Any, ...]]) -> list[Settlement]:
         batch: dict[tuple[int, UUID], Settlement] = {}
