@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import OperationalError
+
 from sa_jobqueue.loop import LONGEST_BACKOFF
 from sa_jobqueue.records import DEFAULT_PRIORITY, Landing
 from sa_jobqueue.runner import dispatch, leases, settle
@@ -57,7 +59,13 @@ class Hands:
         def watched(action: Any) -> Any:
             self._before(action)
             self.acted[name] = self._checks.world.now
-            answer = perform(action)
+            try:
+                answer = perform(action)
+            except OperationalError:
+                raise
+            except Exception as error:  # of a fake that lags behind: the loop would go on trying, and nobody would know
+                self._checks.wrong(f"the hands of {name} died at {action}: {error!r}")
+                raise
             self.acted[name] = self._checks.world.now
             if isinstance(answer, leases.RenewalDone):
                 self._what_is_lost_is_not_renewed_again(answer)

@@ -345,10 +345,14 @@ class FakeEar:
         self._heard_by: Any = None
         self.interrupted = False
 
+    @property
+    def pooled(self) -> bool:
+        return self._site.database.pooled
+
     def listen(self) -> bool:
         self.reset()
         self._line.statement("listen", self._attend)
-        return not self._site.database.pooled
+        return not self.pooled
 
     def check(self) -> None:
         self._line.statement("check", lambda: None)
@@ -378,7 +382,8 @@ class FakeEar:
     def _attend(self) -> None:
         self._epoch = self._site.database.epoch
         self._notified = False
-        self._site.database.ears.append(self._told)
+        if not self.pooled:
+            self._site.database.ears.append(self._told)
 
     def _told(self) -> None:
         """A notification, or the end of the connection, arrives."""
