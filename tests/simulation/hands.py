@@ -63,7 +63,9 @@ class Hands:
                 answer = perform(action)
             except OperationalError:
                 raise
-            except Exception as error:  # of a fake that lags behind: the loop would go on trying, and nobody would know
+            except (
+                Exception
+            ) as error:  # of a fake that lags behind: the loop would go on trying, and nobody would know
                 self._checks.wrong(f"the hands of {name} died at {action}: {error!r}")
                 raise
             self.acted[name] = self._checks.world.now
