@@ -95,7 +95,8 @@ class PeopleSteps(History):
         ]
 
     def _entered(self, wanted: Sequence[tuple[Any, ...]], answers: Sequence[Any], *, scope: str) -> None:
-        keyed, free = [], []
+        keyed: list[tuple[Any, int]] = []
+        free: list[tuple[Any, int]] = []
         for number, (columns, answer) in enumerate(zip(wanted, answers, strict=True)):
             job_id, created = answer.id, answer.created
             kind, queue, priority, due, expires, attempts, key = columns

@@ -118,10 +118,12 @@ class Hands:
             case leases.Renew():
                 self._holds_what_it_runs()
             case leases.Judge(answers):
-                for answer in answers:
-                    key = (answer.id, answer.token)
-                    if answer.landing in _OVER and self.book.judge(key) is not None:
-                        self._checks.reported(key, _OVER[answer.landing], self._database.rows.get(answer.id))
+                for renewed in answers:
+                    key = (renewed.id, renewed.token)
+                    if renewed.landing in _OVER and self.book.judge(key) is not None:
+                        self._checks.reported(
+                            key, _OVER[renewed.landing], self._database.rows.get(renewed.id)
+                        )
             case settle.Conclude(batch, answers):
                 for finished, answer in zip(batch, answers, strict=True):
                     verb = Verb.COMPLETE if answer.completed else finished.settlement.verb

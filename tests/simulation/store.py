@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -50,7 +51,7 @@ def refused_statement() -> Exception:
 
 
 def _unreachable() -> Exception:
-    return OperationalError(None, None, Exception("connection refused"))  # type: ignore[arg-type]
+    return OperationalError(None, None, Exception("connection refused"))
 
 
 class Network:
@@ -220,7 +221,7 @@ class FakeStore:
         answers: dict[Key, Settled] = {}
         for verb in dict.fromkeys(one.verb for one in settlements):
             batch = [one for one in settlements if one.verb is verb]
-            landed = self._line.statement(verb, lambda batch=batch: self._database.settle(batch), batch=batch)
+            landed = self._line.statement(verb, partial(self._database.settle, batch), batch=batch)
             missed = {(one.id, one.token): one.xid for one in batch if (one.id, one.token) not in landed}
             answers |= self._misses(missed, verb, again=again)
             answers |= {key: Settled(*key, Landing.LANDED, status) for key, status in landed.items()}
