@@ -33,7 +33,9 @@ class Watch:
 
     def rows(self, query: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """The answer, however long the database is away. What is sent may have been done before, unheard."""
-        return wait_until(lambda: self._try(query, parameters), what=query)[0]
+        answer = wait_until(lambda: self._try(query, parameters), what=query)
+        assert answer is not None
+        return answer[0]
 
     def value(self, query: str, parameters: Mapping[str, Any] | None = None) -> Any:
         return self.rows(query, parameters)[0][0]

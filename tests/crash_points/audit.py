@@ -19,7 +19,7 @@ from tests.crash_points.database import UNKNOWN
 COMPLETING = ("block", "block-async", "join", "join-async", "block-fails")
 #: What each kind must come to; a job that says nothing else is done.
 _ENDS = {"discard": "dead", "fail": "dead", "cancel": "cancelled", "cancel-async": "cancelled"}
-_LEAVES = {
+_LEAVES: dict[str | None, set[str | None]] = {
     None: {"ready"},
     "ready": {"running"},
     "running": {"ready", "done", "dead", "cancelled"},
@@ -130,7 +130,7 @@ class _Job:
         yield from self._attempts(living)
 
     def _chain(self) -> Iterator[str]:
-        before = None
+        before: str | None = None
         for change in self.changes:
             if change.old_status != before:
                 yield f"was {before} and becomes {change.new_status} from {change.old_status}"

@@ -12,8 +12,8 @@ from importlib import import_module
 from inspect import signature
 from pkgutil import iter_modules
 
-from sqlalchemy import Executable
 from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.sql.expression import ClauseElement
 
 from sa_jobqueue import queries, statements
 from tests.crash_points.database import Scenario
@@ -72,7 +72,7 @@ def statement_of(sender: str, text: str) -> Statement:
     return Statement(re.sub(r"-\d+$", "", thread), bare(text))
 
 
-def raw(statement: Executable) -> str:
+def raw(statement: ClauseElement) -> str:
     """The text of a statement of the library as the driver is given it."""
     return str(statement.compile(dialect=psycopg.dialect()))
 

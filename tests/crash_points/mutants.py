@@ -14,7 +14,8 @@ from sqlalchemy import Engine, event
 
 from sa_jobqueue.completion import guard
 from sa_jobqueue.loop import Failed
-from sa_jobqueue.runner import dispatch, dispatch_messages, settle, verdict
+from sa_jobqueue.runner import dispatch, settle, verdict
+from sa_jobqueue.runner.dispatch_messages import Claim, ReleaseClaim
 
 Step = Callable[..., tuple[Any, Any]]
 
@@ -57,31 +58,35 @@ def _send_as_if_first(step: Step, state: Any, events: Any, now: float) -> tuple[
 
 def _claim_again(step: Step, state: Any, events: Any, now: float) -> tuple[Any, Any]:
     state, actions = step(state, events, now)
-    if failed := _failed(events, dispatch_messages.Claim):
+    if failed := _failed(events, Claim):
         state = replace(state, token=failed[-1].action.token)
     return state, actions
 
 
 def _forget_lost_claims(step: Step, state: Any, events: Any, now: float) -> tuple[Any, Any]:
     state, actions = step(state, events, now)
-    return replace(state, lost=()), [
-        one for one in actions if not isinstance(one, dispatch_messages.ReleaseClaim)
-    ]
+    return replace(state, lost=()), [one for one in actions if not isinstance(one, ReleaseClaim)]
 
 
 def _release_once(step: Step, state: Any, events: Any, now: float) -> tuple[Any, Any]:
     state, actions = step(state, events, now)
-    if _failed(events, dispatch_messages.ReleaseClaim):
+    if _failed(events, ReleaseClaim):
         state = replace(state, lost=())
     return state, actions
 
 
 def _swallow_failed_blocks() -> None:
-    verdict.uncompleted = lambda _completion, _returned: None
+    def uncompleted(completion: Any, returned: object) -> None:
+        return None
+
+    verdict.uncompleted = uncompleted
 
 
 def _complete_after_the_commit() -> None:
-    guard.Guard._send = lambda _guard, _connection: None  # type: ignore[method-assign]
+    def send(self: guard.Guard, connection: Any) -> None:
+        return None
+
+    guard.Guard._send = send  # type: ignore[method-assign]
     _swallow_failed_blocks()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from sqlalchemy import Executable, text
+from sqlalchemy import text
+from sqlalchemy.sql.expression import ClauseElement
 
 from sa_jobqueue.statements.claim import claim
 from sa_jobqueue.statements.fence import fence
@@ -19,7 +20,7 @@ from tests.crash_points.runs import Fault, Task
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 #: Who sends what, and what becomes of it; and what is said of the library that can't cope with it.
-CASES: dict[str, tuple[Scenario, Sequence[tuple[str, Executable, Mode]], str]] = {
+CASES: dict[str, tuple[Scenario, Sequence[tuple[str, ClauseElement, Mode]], str]] = {
     "fences a completion by nothing": (
         Scenario.COMPLETIONS,
         [("threads", fence(), Mode.LATE)],
@@ -74,10 +75,10 @@ def test_every_mutant_is_found(crew: Workers) -> None:
     assert not missed, "\n\n".join(missed)
 
 
-def _faults(name: str, scenario: Scenario, points: Sequence[tuple[str, Executable, Mode]]) -> list[Fault]:
+def _faults(name: str, scenario: Scenario, points: Sequence[tuple[str, ClauseElement, Mode]]) -> list[Fault]:
     mutant = MUTANTS[name]
 
-    def sent(statement: Executable) -> str:
+    def sent(statement: ClauseElement) -> str:
         given = raw(statement)
         return bare(mutant.changed(given) if isinstance(mutant, Texts) else given)
 

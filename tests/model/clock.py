@@ -17,6 +17,7 @@ from sa_jobqueue.testing import PostgresServer
 from sa_jobqueue.testing.server import connect
 from tests.support.databases import fresh_database, install
 
+MINUTE = timedelta(minutes=1)
 #: Long after the start of the server, within a lease of which nobody is rescued.
 START = datetime(2100, 1, 1, tzinfo=UTC)
 _SCHEMA = f"""
@@ -70,6 +71,3 @@ def reset(connection: Connection) -> None:
     """No job, the first id again, and START."""
     for statement in _RESET:
         connection.exec_driver_sql(statement)
-
-
-MINUTE = timedelta(minutes=1)

@@ -14,13 +14,14 @@ RUNNER, OTHER_RUNNER = "runner-1", "runner-2"
 
 
 class Ground:
-    """The connections of a runner, of a person, and of a transaction that stays open."""
+    """The connections of a runner, of a person, of an application, and of a transaction that stays open."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         event.listen(engine, "handle_error", _fail_on_a_wait)
         self.store = Store(engine, name=RUNNER)
         self.person = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        self.application = engine.connect()
         self.other: Connection = engine.connect()
         #: Verbs that did something, over all histories.
         self.reached: Counter[str] = Counter()
@@ -28,6 +29,7 @@ class Ground:
     def close(self) -> None:
         self.store.close()
         self.person.close()
+        self.application.close()
         self.other.close()
         event.remove(self.engine, "handle_error", _fail_on_a_wait)
 

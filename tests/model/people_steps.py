@@ -54,7 +54,7 @@ class PeopleSteps(History):
             answers = enqueue_many(self.person, self._requests(wanted))
         else:
             new = self._requests(wanted)
-            with Session(self.person) as session, session.begin():
+            with Session(self.ground.application) as session, session.begin():
                 session.add_all(new)
             answers = [job.enqueued for job in new]
         self._entered(wanted, answers, scope="unfinished" if way == "unfinished" else "row")
@@ -95,7 +95,8 @@ class PeopleSteps(History):
         ]
 
     def _entered(self, wanted: Sequence[tuple[Any, ...]], answers: Sequence[Any], *, scope: str) -> None:
-        keyed, free = [], []
+        keyed: list[tuple[Any, int]] = []
+        free: list[tuple[Any, int]] = []
         for number, (columns, answer) in enumerate(zip(wanted, answers, strict=True)):
             job_id, created = answer.id, answer.created
             kind, queue, priority, due, expires, attempts, key = columns

@@ -57,7 +57,7 @@ class RunnerSteps(History):
             "lease": lease * MINUTE,
         }
         answers = store.claim(token=token, **terms)
-        expected = self.model.claim(token, *terms.values(), store._name)
+        expected = self.model.claim(token, **terms, runner=store._name)
         assert [_told(job, self.model) for job in expected] == [job._asdict() for job in answers]
         for job in expected:
             assert job.attempt <= job.max_attempts, "BUDGET"

@@ -1,8 +1,10 @@
-"""Random histories on the store and on the model: every column of every row is the same after every step."""
+"""Random histories on the store and on the model: every column of every row is the same after every step.
+
+More of them, or one seed alone: `tests/support/seeds.py`.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -13,9 +15,8 @@ from sa_jobqueue.testing import PostgresServer
 from tests.model.clock import clocked_database
 from tests.model.ground import Ground
 from tests.model.machine import Machine
+from tests.support.seeds import ALONE, again, seeds
 
-#: SA_JOBQUEUE_SIMULATION=20 runs twenty times as many; SA_JOBQUEUE_SEED=model:<seed> one seed alone.
-FACTOR = int(os.environ.get("SA_JOBQUEUE_SIMULATION", "1"))
 #: After its first ten histories Hypothesis goes over to variations of them: ten seeds see more than one of a hundred.
 SEEDS, HISTORIES, STEPS = 10, 10, 80
 #: What the histories are there for: the verbs, and every word of the reconciliation.
@@ -55,21 +56,14 @@ def run_histories(number: int, *phases: Phase) -> None:
     )
 
 
-def _seeds() -> range:
-    asked, _, number = os.environ.get("SA_JOBQUEUE_SEED", "").partition(":")
-    if not number:
-        return range(SEEDS * FACTOR)
-    return range(int(number), int(number) + 1) if asked == "model" else range(0)
-
-
 def test_the_store_does_what_the_table_of_verbs_says(ground: Ground) -> None:
     """With stale tokens, lost and late answers, locked rows, and time: a failure prints its history as a program."""
     Machine.ground = ground
-    for number in _seeds():
+    for number in seeds("model", SEEDS):
         try:
             run_histories(number, Phase.generate, Phase.shrink)
         except BaseException as error:
-            error.add_note(f"replay it with SA_JOBQUEUE_SEED='model:{number}'")
+            error.add_note(again("model", number))
             raise
-    if len(_seeds()) > 1:
+    if not ALONE:
         assert set(ground.reached) >= REACHED, "the histories don't reach what they are there for"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import OperationalError
+
 from sa_jobqueue.loop import LONGEST_BACKOFF
 from sa_jobqueue.records import DEFAULT_PRIORITY, Landing
 from sa_jobqueue.runner import dispatch, leases, settle
@@ -57,7 +59,15 @@ class Hands:
         def watched(action: Any) -> Any:
             self._before(action)
             self.acted[name] = self._checks.world.now
-            answer = perform(action)
+            try:
+                answer = perform(action)
+            except OperationalError:
+                raise
+            except (
+                Exception
+            ) as error:  # of a fake that lags behind: the loop would go on trying, and nobody would know
+                self._checks.wrong(f"the hands of {name} died at {action}: {error!r}")
+                raise
             self.acted[name] = self._checks.world.now
             if isinstance(answer, leases.RenewalDone):
                 self._what_is_lost_is_not_renewed_again(answer)
@@ -108,10 +118,12 @@ class Hands:
             case leases.Renew():
                 self._holds_what_it_runs()
             case leases.Judge(answers):
-                for answer in answers:
-                    key = (answer.id, answer.token)
-                    if answer.landing in _OVER and self.book.judge(key) is not None:
-                        self._checks.reported(key, _OVER[answer.landing], self._database.rows.get(answer.id))
+                for renewed in answers:
+                    key = (renewed.id, renewed.token)
+                    if renewed.landing in _OVER and self.book.judge(key) is not None:
+                        self._checks.reported(
+                            key, _OVER[renewed.landing], self._database.rows.get(renewed.id)
+                        )
             case settle.Conclude(batch, answers):
                 for finished, answer in zip(batch, answers, strict=True):
                     verb = Verb.COMPLETE if answer.completed else finished.settlement.verb

@@ -285,7 +285,13 @@ def _pruned_from_the_start(pruning: Pruning, status: Any) -> Any:
     return _PRUNE(pruning, status)
 
 
+def _released(execution: Execution) -> Settlement:
+    job_id, token = execution.key
+    return Settlement(job_id, token, Verb.RELEASE)
+
+
 _SETTLE, _CLAIM, _PRUNE, _DROP = FakeStore.settle, Dispatcher._claim, Pruning._prune, Book.drop
+_LOOKED = Lane.looked
 
 #: What is left out where handlers run, of what the loops share, and of what they do: what stands where.
 HANDS: dict[str, Mutant] = {
@@ -321,7 +327,7 @@ HANDS: dict[str, Mutant] = {
     "the end releases what has begun": Mutant(
         EVERYTHING,
         "GIVEN-BACK",
-        patches=[(ending, "_shutdown", lambda execution: Settlement(*execution.key, Verb.RELEASE))],
+        patches=[(ending, "_shutdown", _released)],
     ),
     "what is given back stays behind the mark": Mutant(
         FLOODS, "HIDDEN", patches=[(LowWater, "returned", lambda low_water, _jobs: low_water)]
@@ -341,4 +347,3 @@ HANDS: dict[str, Mutant] = {
         patches=[(Lane, "looked", lambda lane, **told: _LOOKED(lane, **told | {"poll": 0.0}))],
     ),
 }
-_LOOKED = Lane.looked

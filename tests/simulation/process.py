@@ -89,7 +89,9 @@ def simulated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(crew, "runner_engine", lambda site, _name, **_: site)
     patch.setattr(crew, "Store", FakeStore)
     patch.setattr(crew, "Ear", FakeEar)
-    patch.setitem(prune.Pruning.__init__.__kwdefaults__, "clock", clock.monotonic)
+    defaults = prune.Pruning.__init__.__kwdefaults__
+    assert defaults is not None
+    patch.setitem(defaults, "clock", clock.monotonic)
     patch.setattr(prune, "PRUNE_LIMIT", 2)  # so that a sweep takes several batches
 
 

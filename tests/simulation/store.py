@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -50,7 +51,7 @@ def refused_statement() -> Exception:
 
 
 def _unreachable() -> Exception:
-    return OperationalError(None, None, Exception("connection refused"))  # type: ignore[arg-type]
+    return OperationalError(None, None, Exception("connection refused"))
 
 
 class Network:
@@ -220,7 +221,7 @@ class FakeStore:
         answers: dict[Key, Settled] = {}
         for verb in dict.fromkeys(one.verb for one in settlements):
             batch = [one for one in settlements if one.verb is verb]
-            landed = self._line.statement(verb, lambda batch=batch: self._database.settle(batch), batch=batch)
+            landed = self._line.statement(verb, partial(self._database.settle, batch), batch=batch)
             missed = {(one.id, one.token): one.xid for one in batch if (one.id, one.token) not in landed}
             answers |= self._misses(missed, verb, again=again)
             answers |= {key: Settled(*key, Landing.LANDED, status) for key, status in landed.items()}
@@ -345,10 +346,14 @@ class FakeEar:
         self._heard_by: Any = None
         self.interrupted = False
 
+    @property
+    def pooled(self) -> bool:
+        return self._site.database.pooled
+
     def listen(self) -> bool:
         self.reset()
         self._line.statement("listen", self._attend)
-        return not self._site.database.pooled
+        return not self.pooled
 
     def check(self) -> None:
         self._line.statement("check", lambda: None)
@@ -378,7 +383,8 @@ class FakeEar:
     def _attend(self) -> None:
         self._epoch = self._site.database.epoch
         self._notified = False
-        self._site.database.ears.append(self._told)
+        if not self.pooled:
+            self._site.database.ears.append(self._told)
 
     def _told(self) -> None:
         """A notification, or the end of the connection, arrives."""

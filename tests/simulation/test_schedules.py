@@ -1,8 +1,10 @@
-"""Hundreds of histories of two runners: no job lost, none completed twice, attempts right, nothing left at the end."""
+"""Hundreds of histories of two runners: no job lost, none completed twice, attempts right, nothing left at the end.
+
+More of them, or one alone, whose history is printed: `tests/support/seeds.py`.
+"""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -11,11 +13,8 @@ from tests.simulation import profiles
 from tests.simulation.process import simulated
 from tests.simulation.profiles import EVERYTHING, Profile
 from tests.simulation.schedule import Schedule
+from tests.support.seeds import ALONE, again, seeds
 
-#: SA_JOBQUEUE_SIMULATION=20 runs twenty times as many, SA_JOBQUEUE_SIMULATION_FROM=100000 other ones; and
-#: SA_JOBQUEUE_SEED=<profile>:<seed> one alone, whose history is printed.
-FACTOR = int(os.environ.get("SA_JOBQUEUE_SIMULATION", "1"))
-FIRST = int(os.environ.get("SA_JOBQUEUE_SIMULATION_FROM", "0"))
 _USUAL = {"JobsClaimed", "JobStarted", "JobSettled"}
 _REPAIR = {"LoopFailed", "LoopRecovered", "SettleDelayed"}
 _RESCUE = {"JobRescued", "OutcomeDropped"}
@@ -44,30 +43,21 @@ def simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated(monkeypatch)
 
 
-def _seeds(name: str, count: int) -> range:
-    asked, _, seed = os.environ.get("SA_JOBQUEUE_SEED", "").partition(":")
-    if not seed:
-        return range(FIRST, FIRST + count * FACTOR)
-    return range(int(seed), int(seed) + 1) if asked == name else range(0)
-
-
 @pytest.mark.parametrize("name", PROFILES)
-def test_all_comes_to_rest_whatever_happens(name: str) -> None:
+def test_all_comes_to_rest_whatever_happens(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With refused, lost and late statements, outages, pauses, crashes, stops, locks, people and preempted threads."""
     count, reached = PROFILES[name]
     profile: Profile = getattr(profiles, name.upper())
-    seeds = _seeds(name, count)
-    alone = len(seeds) == 1
     happened: Counter[str] = Counter()
-    for seed in seeds:
-        schedule = Schedule(seed, profile, told=alone)
+    for seed in seeds(name, count):
+        schedule = Schedule(seed, profile, told=ALONE)
         found = schedule.run()
-        if alone:
-            print(*schedule.world.history or (), sep="\n")
-        again = f"see its history with SA_JOBQUEUE_SEED={name}:{seed}"
-        assert not found, "\n".join([f"in the schedule {seed} of {name!r}:", *found, again])
+        if ALONE:
+            with capsys.disabled():
+                print(*schedule.world.history or (), sep="\n")
+        assert not found, "\n".join([f"in the schedule {seed} of {name!r}:", *found, again(name, seed)])
         happened += schedule.checks.events
-    if len(seeds) > 1:
+    if not ALONE:
         assert set(happened) >= reached, "the schedules don't reach the corners that they are there for"
 
 

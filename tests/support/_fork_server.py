@@ -75,11 +75,11 @@ def _become(wanted: dict[str, Any], streams: list[int], path: list[str]) -> None
     more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [wanted["folder"], *(folder for folder in more if folder), *path]
     atexit.register(sys.stdout.flush)  # Alembic has kept it when it was imported, and says things there
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(  # type: ignore[misc]
         io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8"
     )
-    sys.stdout = sys.__stdout__ = _output(1)
-    sys.stderr = sys.__stderr__ = _output(2, errors="backslashreplace", line_buffering=True)
+    sys.stdout = sys.__stdout__ = _output(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _output(2, errors="backslashreplace", line_buffering=True)  # type: ignore[misc]
     module, *arguments = wanted["arguments"]
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -47,7 +47,7 @@ def explain(url: str, statement: ClauseElement, parameters: dict[str, Any], *, g
     mode = b"generic" if generic else b"custom"
     # asyncpg's dialect writes $1, $2: that is what PREPARE takes.
     compiled = statement.compile(dialect=asyncpg.dialect())
-    order = compiled.positiontup
+    order: list[str] = compiled.positiontup  # type: ignore[attr-defined]
     values = [{**compiled.params, **parameters}[name] for name in order]
     marks = ", ".join(["%s"] * len(values))
     with connect(url) as connection, connection.transaction(force_rollback=True):

@@ -61,7 +61,7 @@ class Forked(subprocess.Popen[str]):
                 raise RuntimeError("_fork_server.py has ended; what it wrote says why")
             self.pid = int(answer)
             self._child_created = True
-            self._close_pipe_fds(*pipes)
+            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
 def run(arguments: Sequence[str], *, timeout: float, **options: Any) -> subprocess.CompletedProcess[str]:

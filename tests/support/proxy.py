@@ -266,7 +266,8 @@ class _Link:
         self._names: dict[bytes, str] = {}
         self._waking, self._woken = os.pipe()
         self._from_client = self._from_server = b""
-        self._group, self._text = b"", None
+        self._group = b""
+        self._text: str | None = None
         self._started = False
         self._rule: Rule | None = None
         self._waiting = b""
@@ -293,8 +294,8 @@ class _Link:
 
     def _turn(self) -> bool:
         """Carry what is there; False at the end."""
-        sockets = [one for one in (self._client, self._server) if one is not None]
-        readable, _, _ = select([*sockets, self._waking], [], [])
+        sources = [one for one in (self._client, self._server, self._waking) if one is not None]
+        readable, _, _ = select(sources, [], [])
         if self._waking in readable:
             os.read(self._waking, 64)
         if self.ending:
