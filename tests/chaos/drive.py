@@ -96,7 +96,10 @@ def _work(
     began, began_at = time.monotonic(), time.time()
     with load.going_on():
         report.start = _recover(world, report, "the start", 0, began_at) or PATIENCE
-        while not report.strikes or len(load.promises) < jobs or time.monotonic() - began < seconds:
+        # Without its producers it would go on for ever.
+        while not report.strikes or (
+            not load.faults and (len(load.promises) < jobs or time.monotonic() - began < seconds)
+        ):
             for kinds in every_kind(chance):
                 strike = _strike(world, report, kinds, chance)
                 report.strikes.append(strike)

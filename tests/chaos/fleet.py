@@ -10,17 +10,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
 from sa_jobqueue.loop import LONGEST_BACKOFF
+from sa_jobqueue.runner import RunnerSettings
 from tests.chaos import app
+from tests.support.alive import CONNECTED
 from tests.support.runners import ROOT, RunnerProcess
 
 #: Seconds: the lease, and how long a runner with such a lease waits for the answer to a statement.
-LEASE, DEADLINE = 2.0, 5.0
-#: The longest pause between two tries of a loop, and how many loops there are.
-BACKOFF, LOOPS = LONGEST_BACKOFF, 5
+LEASE = 2.0
+DEADLINE = RunnerSettings(lease=timedelta(seconds=LEASE)).statement_deadline.total_seconds()
+#: The longest pause between two tries of a loop, and how many loops there are that may fail.
+BACKOFF, LOOPS = LONGEST_BACKOFF, len(CONNECTED)
 OPTIONS = (
     *("--lease", f"{LEASE:g}s", "--poll-interval", "200ms", "--rescue-interval", "200ms", "--grace", "5s"),
     *("--log-level", "warning"),

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from sa_jobqueue import Job, enqueue, enqueue_many
@@ -22,6 +22,8 @@ from tests.chaos import app
 COMMITTED, ROLLED_BACK, UNKNOWN = "committed", "rolled back", "unknown"
 #: Producers wait while so many jobs are ready.
 BACKLOG = 150
+#: What no outage explains: a duplicate key, for example, must not hurt whoever enqueues.
+MISTAKES = (DataError, IntegrityError, ProgrammingError)
 _READY = text("SELECT count(*) FROM jobqueue_jobs WHERE status = 'ready'")
 
 
@@ -53,15 +55,15 @@ class Load:
             self._engine.dispose()
 
     def _repeat(self, act: Callable[[Random], None], chance: Random) -> None:
-        """Again and again, whatever the database says; any other error is told."""
+        """Again and again, through every outage; any other error is told."""
         while not self._over.is_set():
             try:
                 act(chance)
-            except SQLAlchemyError:
-                self._over.wait(0.1)
             except BaseException as error:
-                self.faults.append(error)
-                return
+                if not _is_outage(error):
+                    self.faults.append(error)
+                    return
+                self._over.wait(0.1)
 
     def _produce(self, chance: Random) -> None:
         with self._engine.connect() as connection:
@@ -113,8 +115,8 @@ class Load:
                     session.flush()
                     committing = True
                     session.commit()
-            except SQLAlchemyError:
-                if keyed:
+            except SQLAlchemyError as error:
+                if keyed and _is_outage(error):
                     self._over.wait(0.1)
                     continue
                 self._promise(jobs, UNKNOWN if committing else ROLLED_BACK)
@@ -143,6 +145,10 @@ class Load:
                     old = timedelta(seconds=chance.choice([1, 5, 20]))
                     prune(session, status=JobStatus.DONE, older_than=old, limit=100)
         self._over.wait(0.1)
+
+
+def _is_outage(error: BaseException) -> bool:
+    return isinstance(error, SQLAlchemyError) and not isinstance(error, MISTAKES)
 
 
 def _jobs(marks: dict[int, str], keyed: bool) -> list[Job]:

@@ -21,5 +21,4 @@ def test_every_kind_of_fault_under_load() -> None:
     print(report.table())
     assert report.wrong() == []
     assert Counter(kind for strike in report.strikes for kind in strike.kinds) == dict.fromkeys(FAULTS, 1)
-    assert report.sums["completions"] > 0
-    assert report.sums["rescued"] > 0
+    assert [name for name, value in report.sums.items() if value == 0] == []

@@ -81,22 +81,22 @@ RIGGED = {
     "there, and vanished": "SET session_replication_role = replica; DELETE FROM jobqueue_jobs WHERE id = 1",
     "rolled back, and there": "UPDATE chaos_promises SET fate = 'rolled back' WHERE mark = 1",
     "enqueued by nobody": "DELETE FROM chaos_promises WHERE mark = 1",
-    "enqueued twice": "UPDATE chaos_audit SET mark = 2 WHERE job_id = 1",
+    "enqueued twice": "UPDATE transitions SET payload = '{\"mark\": 2}' WHERE job_id = 1",
     "not at rest": "INSERT INTO jobqueue_jobs (id, kind) VALUES (11, 'note')",
     "at rest where it does not belong": "DELETE FROM chaos_cancelled",
-    "transition that there is not": "UPDATE chaos_audit SET old_status = 'ready' WHERE new_status = 'dead'",
+    "transition that there is not": "UPDATE transitions SET old_status = 'ready' WHERE new_status = 'dead'",
     "completed twice": (
         "UPDATE jobqueue_jobs SET status = 'ready', finished_at = NULL WHERE id = 1;"
         f"{CLAIM.format(job=1, token=TOKEN + '3')}; {LET_GO.format(job=1, status='done', settled='lease_token')}"
     ),
     "completed by another run than the last one": (
-        f"UPDATE chaos_audit SET settled_token = '{TOKEN}1' WHERE job_id = 2 AND new_status = 'done'"
+        f"UPDATE transitions SET settled_token = '{TOKEN}1' WHERE job_id = 2 AND new_status = 'done'"
     ),
-    "token used twice": f"UPDATE chaos_audit SET new_token = '{TOKEN}1' WHERE job_id = 2 AND new_status = 'running'",
+    "token used twice": f"UPDATE transitions SET new_token = '{TOKEN}1' WHERE job_id = 2 AND new_status = 'running'",
     "effect twice": "INSERT INTO chaos_effects TABLE chaos_effects",
     "effect missing": "DELETE FROM chaos_effects WHERE job_id = 2",
     "effect without its completion": "UPDATE chaos_effects SET xid = '3' WHERE job_id = 2",
-    "follow-up without its completion, or the other way round": "DELETE FROM chaos_audit WHERE mark = -3",
+    "follow-up without its completion, or the other way round": "DELETE FROM transitions WHERE payload = '{\"mark\": -3}'",
     "attempts other than claims": "UPDATE jobqueue_jobs SET attempts = 3 WHERE id = 2",
     "more runs than claims": "INSERT INTO chaos_runs (job_id, attempt, pid) VALUES (1, 1, 2)",
 }

@@ -8,33 +8,15 @@ from typing import Any
 from psycopg import Connection
 
 from tests.crash_points.application import LOOP, THREADS
+from tests.support.transitions import CREATE_TRANSITIONS
 
-#: `transitions` is written by the server itself, with the change or not at all; `starts` by handlers, past everything;
-#: `effects` by them in their completions. No key guards them: whatever is written twice is there twice.
-SCHEMA = """
+#: `starts` is written by handlers, past everything; `effects` by them in their completions. No key guards them: whatever is
+#: written twice is there twice.
+SCHEMA = f"""
 CREATE TABLE starts (id bigint GENERATED ALWAYS AS IDENTITY, job_id bigint, attempt int, runner text,
     at timestamptz DEFAULT clock_timestamp());
 CREATE TABLE effects (job_id bigint, runner text);
-CREATE TABLE transitions (
-    id bigint GENERATED ALWAYS AS IDENTITY, at timestamptz DEFAULT clock_timestamp(),
-    xid text DEFAULT pg_current_xact_id()::text, application text DEFAULT current_setting('application_name'),
-    job_id bigint, kind text, old_status text, new_status text, old_token uuid, new_token uuid, settled_token uuid,
-    leased_by text, old_lease_until timestamptz, old_attempts int, attempts int, old_returned int, returned int,
-    max_attempts int, cancel_requested boolean, reason text);
-CREATE FUNCTION note_transition() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    IF TG_OP = 'UPDATE' AND (old.status, old.lease_token, old.attempts, old.returned, old.settled_token)
-        IS NOT DISTINCT FROM (new.status, new.lease_token, new.attempts, new.returned, new.settled_token) THEN
-        RETURN NULL;
-    END IF;
-    INSERT INTO transitions (job_id, kind, old_status, new_status, old_token, new_token, settled_token, leased_by,
-        old_lease_until, old_attempts, attempts, old_returned, returned, max_attempts, cancel_requested, reason)
-    VALUES (coalesce(new.id, old.id), coalesce(new.kind, old.kind), old.status, new.status, old.lease_token,
-        new.lease_token, new.settled_token, coalesce(new.leased_by, old.leased_by), old.lease_until, old.attempts,
-        new.attempts, old.returned, new.returned, new.max_attempts, new.cancel_requested_at IS NOT NULL, new.reason);
-    RETURN NULL;
-END $$;
-CREATE TRIGGER note_transition AFTER INSERT OR UPDATE OR DELETE ON jobqueue_jobs
-    FOR EACH ROW EXECUTE FUNCTION note_transition();
+{CREATE_TRANSITIONS}
 """
 _EMPTY = "TRUNCATE jobqueue_jobs, jobqueue_idle, starts, effects, transitions RESTART IDENTITY"
 UNKNOWN = "nobody-knows"

@@ -123,7 +123,8 @@ def test_each_statement_of_each_loop_fails(
         began.set()
         terminate(engine, "query LIKE 'LISTEN %'")  # or the listener would have nothing to say
         work.prove(within=2 * SOON)
-        wait_until(lambda: {loop for loop, _ in failed} == CONNECTED)
+        all_of_them = len(ERRORS[errors])
+        wait_until(lambda: {loop for (loop, _), times in failed.items() if times == all_of_them} == CONNECTED)
 
 
 def test_every_session_is_ended_in_a_statement(engine: Engine, database_url: str) -> None:
@@ -217,6 +218,8 @@ FAULTS = {
     *(settle.Tell, settle.Conclude, settle.Postpone),
     *(timeouts.TimeOut, timeouts.GiveUp),
 }
+#: The times that an action fails: the first of them goes well, so that each loop has begun.
+BEFORE, AFTER = 2, 4
 
 
 @pytest.mark.slow
@@ -234,10 +237,10 @@ def test_the_hands_of_each_loop_fail(
             if type(action) in FAULTS:
                 return perform(action)
             done[what] += 1
-            if done[what] == 2:
+            if done[what] == BEFORE:
                 raise ValueError("before it is done")
             answer = perform(action)
-            if done[what] == 4:
+            if done[what] == AFTER:
                 raise ValueError("after it is done")
             return answer
 
@@ -254,8 +257,7 @@ def test_the_hands_of_each_loop_fail(
     with whole(engine, database_url, once=False) as (work, _):
         for _ in range(2):
             work.prove()
-    assert {loop for loop, *_ in done} == CONNECTED
-    assert {where for where, *_ in BREAKS} == LOOPS | {"asyncio", "loop-watch"}
+    assert {loop for (loop, *_), times in done.items() if times >= AFTER} == CONNECTED
 
 
 #: What is to break in a process, and by which error: a step, the hands of a loop (where an Exception is tried again), or
@@ -276,6 +278,7 @@ BREAKS = [
 @pytest.mark.slow
 def test_a_process_that_loses_a_loop_ends(engine: Engine, database_url: str) -> None:
     """With code 1, and its last words name the loop; its jobs are left to others."""
+    assert {where for where, *_ in BREAKS} == LOOPS | {"asyncio", "loop-watch"}
     with ExitStack() as stack:
         runners = {}
         for number, (where, part, error) in enumerate(BREAKS):

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.records import Landing, Settled
 from sa_jobqueue.states import Verb
-from tests.simulation.database import DONE, READY, RUNNING, Database
+from tests.simulation.database import CANCELLED, DONE, READY, RUNNING, Database
 from tests.simulation.mutants import Mutant
 from tests.simulation.profiles import (
     BLOCKS,
+    CALM,
     DOUBTS,
     EVERYTHING,
     FORGETTING,
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from tests.simulation.database import Row
     from tests.simulation.ledger import Key
 
-_CANCEL, _LET_GO, _MISSED, _PRUNE, _REDRIVE = (
+_CANCEL, _FENCE, _LET_GO, _MISSED, _PRUNE, _REDRIVE = (
     Database.cancel,
+    Database.fence,
     Database._let_go,
     Database.missed,
     Database.prune,
@@ -152,6 +154,33 @@ def _exhausted_is_cancelled(
     _LET_GO(database, row, verb, token, **more)
 
 
+def _snoozed_and_kept(database: Database, row: Row, verb: Verb, token: UUID | None, **more: Any) -> None:
+    held = row.token
+    _LET_GO(database, row, verb, token, **more)
+    if verb is Verb.SNOOZE and row.status is READY:
+        row.status, row.token = RUNNING, held
+
+
+def _rescued_for_free(database: Database, row: Row, verb: Verb, token: UUID | None, **more: Any) -> None:
+    row.returned += verb is Verb.RESCUE and not more.get("dead", False)
+    _LET_GO(database, row, verb, token, **more)
+
+
+def _cancelled_as_done(database: Database, job_id: int) -> bool:
+    cancelled, row = _CANCEL(database, job_id), database.rows.get(job_id)
+    if row is not None and row.status is CANCELLED:
+        row.status = DONE
+    return cancelled
+
+
+def _written_at_the_fence(database: Database, key: Key, *more: Any) -> Any:
+    """The handler's writes are there at once, whatever becomes of its transaction."""
+    transaction = _FENCE(database, key, *more)
+    if transaction is not None:
+        database._checks.has_effects(key)
+    return transaction
+
+
 #: What is left out of the table's verbs.
 VERBS: dict[str, Mutant] = {
     "a rescue stamps the token that it takes": Mutant(
@@ -162,6 +191,21 @@ VERBS: dict[str, Mutant] = {
     ),
     "a rescue cancels what is exhausted": Mutant(
         EVERYTHING, "STALE-CANCEL", patches=[(Database, "_let_go", _exhausted_is_cancelled)]
+    ),
+    "a rescue gives the attempt back": Mutant(
+        TAKEOVERS, "FREE-RUN", patches=[(Database, "_let_go", _rescued_for_free)]
+    ),
+    "a snooze keeps the lease": Mutant(
+        CALM, "TWO-OUTCOMES", patches=[(Database, "_let_go", _snoozed_and_kept)]
+    ),
+    "a snooze that was told keeps the lease": Mutant(
+        CALM, "LATE-LAND", patches=[(Database, "_let_go", _snoozed_and_kept)]
+    ),
+    "a cancelled job is done": Mutant(
+        PEOPLE, "DONE-UNLANDED", patches=[(Database, "cancel", _cancelled_as_done)]
+    ),
+    "a handler's writes do not wait for its COMMIT": Mutant(
+        BLOCKS, "EFFECTS", patches=[(Database, "fence", _written_at_the_fence)]
     ),
     "a redrive gives no new budget": Mutant(
         PEOPLE, "BUDGET", patches=[(Database, "redrive", _redriven_without_a_budget)]
@@ -194,7 +238,7 @@ VERBS: dict[str, Mutant] = {
         LOST_ANSWERS, "NEVER-ENDS", patches=[(Database, "release_claim", _released_for_free)]
     ),
     "a lost claim is charged": Mutant(
-        LOST_ANSWERS, patches=[(Database, "release_claim", _released_at_a_price)]
+        LOST_ANSWERS, "MISCOUNTED", patches=[(Database, "release_claim", _released_at_a_price)]
     ),
     "a completion does not look at the lease": Mutant(
         EVERYTHING, "COMPLETED-LATE", patches=[(Database, "settle", _completed_past_the_lease)]

@@ -42,13 +42,13 @@ class Rest:
             self._counts_its_attempts(row)
         for process in processes:
             if process.stopping and not process.gone:
-                self._checks.wrong(f"{process.name} was stopped and never ends")
+                self._checks.wrong(f"NEVER-STOPS: {process.name} was told to end and does not")
             elif not process.gone:
                 for what in process.left_over:
                     self._checks.wrong(f"LEFT: {process.name}: {what}")
 
     def attempts_are_only_spent_on_runs(self) -> None:
-        """For schedules in which every runner lives and is connected most of the time.
+        """MISCOUNTED: for schedules in which every runner lives and is connected most of the time.
 
         A lost claim is given back for free while fewer starts than `max_attempts` have been, whatever gave them back. What
         expires is claimed for its end.
@@ -58,32 +58,38 @@ class Rest:
                 continue
             counted, began = row.attempts - row.returned, self._ledger.spent(row.id)
             if counted != began and row.returned < row.max_attempts:
-                self._checks.wrong(f"job {row.id} counts {counted} attempts and ran {began} times")
+                self._checks.wrong(
+                    f"MISCOUNTED: job {row.id} counts {counted} attempts and ran {began} times"
+                )
 
     def every_end_was_reported_once(self) -> None:
-        """For schedules in which every runner lives: also when the answer to the end of a job was lost."""
+        """UNTOLD: for schedules in which every runner lives, also when the answer to the end of a job was lost."""
         for row in self._rows:
             told = self._ledger.reported_done[row.id]
             if told != (row.status is DONE):
-                self._checks.wrong(f"job {row.id} is {row.status}, and was told done {told} times")
+                self._checks.wrong(f"UNTOLD: job {row.id} is {row.status}, and was told done {told} times")
 
     def nobody_living_was_rescued(self, names: Iterable[str]) -> None:
-        """For schedules in which only the server fails: whoever comes back may renew before anybody judges."""
+        """RESCUED-ALIVE: for schedules in which only the server fails: whoever comes back may renew before anybody judges."""
         for at, name in self._ledger.rescued:
             if name in names:
-                self._checks.wrong(f"a job of {name}, which lives, was rescued at {at:.2f}")
+                self._checks.wrong(f"RESCUED-ALIVE: a job of {name}, which lives, was rescued at {at:.2f}")
 
     def no_lease_lapsed(self) -> None:
-        """For schedules in which nothing fails: a lease is renewed long before its end, however long the job runs."""
+        """LAPSED: for schedules in which nothing fails: a lease is renewed long before its end, however long the job runs."""
         for at, job_id in self._ledger.lapsed:
-            self._checks.wrong(f"the lease of job {job_id} ran out before {at:.2f}, and its runner lives")
+            self._checks.wrong(
+                f"LAPSED: the lease of job {job_id} ran out before {at:.2f}, and its runner lives"
+            )
 
     def progress_is_kept(self) -> None:
-        """For schedules in which nothing fails: what a handler has said last stays with its job."""
+        """PROGRESS-LOST: for schedules in which nothing fails: what a handler has said last stays with its job."""
         for row in self._rows:
             said = [facts.said for facts in self._ledger.of_job[row.id] if facts.said is not None]
             if said and row.progress != said[-1]:
-                self._checks.wrong(f"job {row.id} shows the progress {row.progress}, and {said[-1]} was said")
+                self._checks.wrong(
+                    f"PROGRESS-LOST: job {row.id} shows the progress {row.progress}, and {said[-1]} was said"
+                )
 
     def what_is_due_is_begun_soon(self) -> None:
         """LATE: for schedules in which nothing fails and slots are free."""
@@ -99,25 +105,25 @@ class Rest:
                 self._checks.wrong(f"KEPT-TOO-LONG: job {row.id} has finished at {row.finished_at:.2f}")
 
     def _ends(self, row: Row) -> None:
-        """Whatever happened, the job has come to rest."""
+        """NEVER-ENDS, CANCEL-LOST: whatever happened, the job has come to rest, and where it was promised to."""
         if row.status not in TERMINAL:
             self._checks.wrong(f"NEVER-ENDS: job {row.id}: {row}")
         if row.cancel_requested and row.status not in (CANCELLED, DONE):
             self._checks.wrong(f"CANCEL-LOST: job {row.id} was to be cancelled and is {row.status}")
 
     def _is_what_landed(self, row: Row) -> None:
-        """Done is what was completed, once; effects are there if and only if their own transaction completed the job."""
+        """DONE-UNLANDED, EFFECTS: done is what was completed, once; effects are there if and only if their own transaction completed the job."""
         completions, effects = self._ledger.completions[row.id], self._ledger.effects[row.id]
         if completions != (row.status is DONE):
-            self._checks.wrong(f"job {row.id} is {row.status} with {completions} completions")
+            self._checks.wrong(f"DONE-UNLANDED: job {row.id} is {row.status} with {completions} completions")
         by_block = any(facts.block and facts.landed is Verb.COMPLETE for facts in self._ledger.of_job[row.id])
         if effects != by_block:
-            self._checks.wrong(f"job {row.id} has its effects {effects} times: {row}")
+            self._checks.wrong(f"EFFECTS: job {row.id} has them {effects} times: {row}")
 
     def _counts_its_attempts(self, row: Row) -> None:
-        """No run is free of charge."""
+        """BUDGET, FREE-RUN: no run is free of charge."""
         counted, began = row.attempts - row.returned, self._ledger.spent(row.id)
         if not 0 <= counted <= row.max_attempts:
-            self._checks.wrong(f"job {row.id} counts {counted} of {row.max_attempts} attempts")
+            self._checks.wrong(f"BUDGET: job {row.id} counts {counted} of {row.max_attempts} attempts")
         if began > counted:
-            self._checks.wrong(f"job {row.id} began {began} times and counts {counted} attempts")
+            self._checks.wrong(f"FREE-RUN: job {row.id} began {began} times and counts {counted} attempts")

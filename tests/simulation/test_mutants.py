@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 
 import pytest
 
+from tests.simulation import checks, hands, rest, schedule
 from tests.simulation.broken_verbs import VERBS
 from tests.simulation.mutants import HANDS, STEPS
 from tests.simulation.process import simulated
@@ -23,8 +26,20 @@ def simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated(monkeypatch)
 
 
-def _found(make: Callable[[int], Schedule], noticed: str = "") -> list[str]:
-    """What the first schedule finds that finds anything, or what was to be noticed."""
+def test_every_check_is_put_to_the_test() -> None:
+    """A check that was never seen to fail may never fail."""
+    named = set[str]()
+    for module in (checks, hands, rest, schedule):
+        for message in re.findall(r"""\.wrong\(\s*f?["'](.{30})""", inspect.getsource(module)):
+            name = re.match(r"[A-Z]+(-[A-Z]+)*", message)
+            assert name or " died" in message, f"without a name: {message}"
+            named |= {name[0]} if name else set()
+    noticed = {mutant.noticed for mutant in MUTANTS.values()} | {"UNFENCED", "FOREIGN-PROGRESS"}
+    assert {name for name in named if not any(one.startswith(name) for one in noticed)} == set()
+
+
+def _found(make: Callable[[int], Schedule], noticed: str) -> list[str]:
+    """What the first schedule finds that finds what was to be noticed."""
     for seed in range(ENOUGH):
         found = make(seed).run()
         assert not any("died" in line for line in found), f"a mutant must be wrong, not broken: {found}"
