@@ -95,7 +95,7 @@ def refuse_own_key(own: str | None, new_job: NewJob) -> None:
 
     It would be told of a job that is done the moment that the caller commits, and nobody would do what is asked for.
     """
-    # A key for each period of the database's clock is not known yet, and is never that of an unfinished job alone.
+    # A period that the database's clock has yet to choose makes it another key.
     if own is not None and new_job.period is None and new_job.unique_key == own:
         raise EnqueueError(
             f"the idempotency key {own!r} belongs to the job that this transaction completes, and is free once that has "

@@ -17,7 +17,7 @@ from sa_jobqueue.statements.insert import insert_jobs as insert_statement
 from sa_jobqueue.statements.insert import insert_parameters
 from sa_jobqueue.store.callers_connection import in_autocommit
 from sa_jobqueue.store.conflicts import answer_held, holders, refusal, with_buckets
-from sa_jobqueue.store.same_key import CHANGES, folded, parts, refused
+from sa_jobqueue.store.same_key import folded, grouped, is_changed, parts, refused
 from sa_jobqueue.store.schema import cure, place
 from sa_jobqueue.store.trouble import sqlstate_of
 
@@ -85,36 +85,20 @@ def _as_a_whole(connection: Connection, new_jobs: Sequence[NewJob]) -> AbstractC
 
 
 def _insert_all(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inserted]:
-    by_key: dict[str, list[int]] = {}
-    groups: list[list[int]] = []
-    for position, new_job in enumerate(new_jobs):
-        if (key := new_job.unique_key) is None:
-            groups.append([position])
-        else:
-            by_key.setdefault(key, []).append(position)
-    groups = [by_key[key] for key in sorted(by_key)] + groups
-    sent = [folded([new_jobs[position] for position in group]) for group in groups]
+    groups = grouped(new_jobs)
+    jobs_of = [[new_jobs[position] for position in group] for group in groups]
+    sent = [folded(same) for same in jobs_of]
     answers = _answers(connection, sent)
-    _refuse(new_jobs, groups, answers)
-    changed = [
-        at
-        for at, group in enumerate(groups)
-        if len(group) > 1 and answers[at].created and sent[at].on_conflict in CHANGES
-    ]
-    # Those that changed it after the first are told of the whole row.
-    rows = holders(connection, [sent[at].unique_key or "" for at in changed]) if changed else {}
+    lacking: list[str] = []
+    for at, (group, same) in enumerate(zip(groups, jobs_of, strict=True)):
+        if places := refused(same, answers[at]):
+            raise refusal(sent[at], answers[at], [group[place] for place in places])
+        if answers[at].created and is_changed(same):
+            lacking.append(sent[at].unique_key or "")
+    rows = holders(connection, lacking) if lacking else {}
     told: Answers = {}
-    for at, group in enumerate(groups):
-        answer = answers[at]
-        if len(group) == 1:
-            told[group[0]] = answer
-            continue
-        first, *others = parts([new_jobs[position] for position in group], answer)
-        told[group[0]] = first
-        values = rows.get(sent[at].unique_key or "", answer.values)
-        told.update(
-            zip(group[1:], [Inserted(other.id, other.outcome, values) for other in others], strict=True)
-        )
+    for at, (group, same) in enumerate(zip(groups, jobs_of, strict=True)):
+        told.update(zip(group, parts(same, answers[at], rows.get(sent[at].unique_key or "")), strict=True))
     return [told[position] for position in range(len(new_jobs))]
 
 
@@ -164,15 +148,6 @@ def _insert_once(
     # Ids are given out in the order of the INSERT, but RETURNING promises no order of its own.
     for position, row in zip(free, sorted(without_key, key=lambda row: row.id), strict=True):
         answers[position] = _created(row)
-
-
-def _refuse(new_jobs: Sequence[NewJob], groups: Sequence[list[int]], answers: Answers) -> None:
-    """Raise DuplicateKeyError for the first key that a job asked for in vain."""
-    for at, group in enumerate(groups):
-        if all(new_jobs[position].on_conflict != "raise" for position in group):
-            continue
-        if places := refused([new_jobs[position] for position in group], answers[at]):
-            raise refusal(new_jobs[group[0]], answers[at], [group[place] for place in places])
 
 
 def _unanswered(connection: Connection, new_job: NewJob) -> EnqueueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,9 +60,7 @@ def test_the_insert_probes_the_index_of_keys(analysed: bool, plan_cache_mode: st
 
 @pytest.mark.parametrize("plan_cache_mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("analysed", [True, False])
-def test_changes_by_key_probe_the_index_of_keys(
-    analysed: bool, plan_cache_mode: str, engine: Engine
-) -> None:
+def test_changes_by_key_probe_the_index_of_keys(analysed: bool, plan_cache_mode: str, engine: Engine) -> None:
     """And write each row by its primary key."""
     with loaded(engine, analysed=analysed, plan_cache_mode=plan_cache_mode) as connection:
         plan = explain(connection, change_waiting(), change_parameters(batch("old ")))
