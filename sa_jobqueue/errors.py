@@ -19,7 +19,6 @@ What a handler may *return or raise on purpose* is in `outcomes`; it is no error
 
 from __future__ import annotations
 
-import copyreg
 from typing import Any
 
 
@@ -28,7 +27,11 @@ class JobQueueError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the constructor, whose arguments an Exception forgets.
-        return copyreg.__newobj__, (type(self),), {**vars(self), "args": self.args}  # type: ignore[attr-defined]
+        return _made, (type(self),), {**vars(self), "args": self.args}
+
+
+def _made(kind: type[JobQueueError]) -> JobQueueError:
+    return kind.__new__(kind)
 
 
 class ConfigurationError(JobQueueError):
