@@ -19,9 +19,19 @@ What a handler may *return or raise on purpose* is in `outcomes`; it is no error
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class JobQueueError(Exception):
-    """The root: catch it to catch every error of this library."""
+    """The root: catch it to catch every error of this library. Each can be pickled, with what it tells besides its text."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the constructor, whose arguments an Exception forgets.
+        return _made, (type(self),), {**vars(self), "args": self.args}
+
+
+def _made(kind: type[JobQueueError]) -> JobQueueError:
+    return kind.__new__(kind)
 
 
 class ConfigurationError(JobQueueError):
@@ -44,14 +54,25 @@ class EnqueueError(JobQueueError):
 class DuplicateKeyError(EnqueueError):
     """A job's idempotency key is held by another job, and `on_conflict="raise"` asked to be told so.
 
-    The transaction is as it was before the call: it can go on and commit. `job_id` and `status` are those of the holder.
+    The transaction is as it was before the call: it can go on and commit. `job_id` and `status` are those of the holder,
+    None where that is another job of the same call, which was not inserted either. `indexes` tell which jobs of
+    `enqueue_many()` were refused.
     """
 
-    def __init__(self, message: str, *, idempotency_key: str, job_id: int, status: str) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        idempotency_key: str,
+        job_id: int | None,
+        status: str | None,
+        indexes: tuple[int, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.idempotency_key = idempotency_key
         self.job_id = job_id
         self.status = status
+        self.indexes = indexes
 
 
 class UnfencedWriteError(JobQueueError):

@@ -19,7 +19,7 @@ class Period:
     logical time that the job is about; without it the database's clock decides, at the start of the caller's transaction.
 
     Raises TypeError or ValueError for a length that is not whole seconds, from one second up to what settings may be,
-    and for a naive `at`.
+    and for an `at` that is naive or whose period begins outside of the years 1 to 9999.
     """
 
     length: timedelta
@@ -35,9 +35,18 @@ class Period:
             raise ValueError(
                 f"Period(at={self.at}): naive: pass an aware datetime, datetime(..., tzinfo=UTC)"
             )
+        if self.at is not None:
+            try:
+                bucket_of(self.at, self.length)
+            except OverflowError:
+                raise ValueError(
+                    f"Period(at={self.at}): its period begins outside of the years 1 to 9999 in UTC"
+                ) from None
 
 
 def bucket_of(moment: datetime, length: timedelta) -> str:
     """The period that holds the moment, as text: its start in UTC and its length. Stored, so it never changes."""
     start = _EPOCH + (moment - _EPOCH) // length * length
-    return f"{start:%Y-%m-%dT%H:%M:%SZ}/{length // SHORTEST_PERIOD}s"
+    # Not by strftime(), which writes years before 1000 in another way on each platform.
+    text = start.replace(tzinfo=None).isoformat(timespec="seconds")
+    return f"{text}Z/{length // SHORTEST_PERIOD}s"

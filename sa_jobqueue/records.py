@@ -131,6 +131,7 @@ class ClaimedJob(NamedTuple):
     created_at: datetime
     idempotency_key: str | None
     expired: bool
+    key_scope: KeyScope | None = None
 
     @property
     def counted_attempts(self) -> int:

@@ -36,7 +36,8 @@ _COMPLETE, _COMPLETE_IN = "complete", "complete_in"
 class Terms:
     """What a completion of one job goes by.
 
-    `job` names it in errors, `sessions` are for handlers that have none, `own_key` is its idempotency key.
+    `job` names it in errors, `sessions` are for handlers that have none, `own_key` is the unique key
+    that its end sets free.
     """
 
     key: LeaseKey

@@ -40,7 +40,7 @@ class Completions:
             self._sessions,
             self._lease,
             encode_result(result),
-            job.idempotency_key,
+            job.idempotency_key if job.key_scope == "unfinished" else None,
         )
 
 

@@ -33,7 +33,7 @@ def guard_of(session: Session) -> Guard | None:
 
 
 def watch(session: Session, guard: Guard, *, own_key: str | None) -> None:
-    """Every commit of the session asks the guard from now on, until that is over. `own_key` is that of its job."""
+    """Every commit of the session asks the guard from now on, until that is over. `own_key` is what that sets free."""
     session.info[_KEY] = guard
     note_own_key(session, own_key)
 

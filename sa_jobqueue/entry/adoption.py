@@ -8,6 +8,7 @@ the session, readable and free to be added again.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import inspect
 from sqlalchemy.orm.collections import collection_adapter
@@ -30,6 +31,8 @@ _NEW_ROW: dict[str, Any] = dict.fromkeys(COLUMNS) | {
     "attempts": 0,
     "returned": 0,
 }
+#: The jobs outside of their session for which one inside stands, as long as somebody else has them.
+_TWINS: WeakKeyDictionary[Job, WeakSet[Job]] = WeakKeyDictionary()
 
 
 def adopt(session: Session, sent: Sequence[tuple[Job, NewJob]], answers: Sequence[Inserted]) -> None:
@@ -56,7 +59,7 @@ def adopt(session: Session, sent: Sequence[tuple[Job, NewJob]], answers: Sequenc
 
 def undo(job: Job) -> None:
     """The insert was rolled back: show the request again, in this object and in those that it stood for."""
-    twins: list[Job] = vars(job).pop("_twins", [])
+    twins = _TWINS.pop(job, ())
     told = job.enqueued
     restore(job)
     for twin in twins:
@@ -104,7 +107,7 @@ def _leave_outside(session: Session, job: Job, answer: Inserted, holder: Job) ->
     if answer.outcome == "replaced":
         vars(holder)["payload"] = payload
     vars(job).update({name: vars(holder)[name] for name in COLUMNS if name in vars(holder)})
-    vars(holder).setdefault("_twins", []).append(job)
+    _TWINS.setdefault(holder, WeakSet()).add(job)
 
 
 def _show_changed(session: Session, holder: Job, answer: Inserted) -> None:

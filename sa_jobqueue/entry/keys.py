@@ -47,6 +47,10 @@ class Key:
             replace(new_job, period=length) if at is None else replace(new_job, bucket=bucket_of(at, length))
         )
 
+    def is_plain(self, new_job: NewJob) -> bool:
+        """Whether the idempotency key of the job says all that was asked for."""
+        return self.scope == "row" and self.on_conflict == "existing" and new_job.idempotency_key is not None
+
     def _made(self, kind: str, payload: Any) -> str | None:
         """The kind, and a hash of the fields: of their canonical JSON, names in order, no spaces.
 
@@ -91,7 +95,8 @@ def refuse_own_key(own: str | None, new_job: NewJob) -> None:
 
     It would be told of a job that is done the moment that the caller commits, and nobody would do what is asked for.
     """
-    if own is not None and new_job.key_scope == "unfinished" and new_job.idempotency_key == own:
+    # A period that the database's clock has yet to choose makes it another key.
+    if own is not None and new_job.period is None and new_job.unique_key == own:
         raise EnqueueError(
             f"the idempotency key {own!r} belongs to the job that this transaction completes, and is free once that has "
             "committed: enqueue the next one after the block, or give it another key"

@@ -199,6 +199,9 @@ def shown_by(request: Request) -> dict[str, Any]:
         attributes["expires_at"] = new_job.expires_at
     if new_job.idempotency_key is not None:
         attributes["idempotency_key"] = new_job.idempotency_key
+    if request.key is not None and not request.key.is_plain(new_job):
+        # What `Session.merge()` would make of the attributes alone is another key: with this one among them it is refused.
+        attributes["key_scope"] = new_job.key_scope or "row"
     return attributes
 
 

@@ -92,9 +92,8 @@ def _insert(session: Session, ready: list[tuple[Job, NewJob]], waiting: list[Job
             answers = insert_jobs(connection, [new_job for _, new_job in ready])
         except DuplicateKeyError as error:
             # It would be refused again by the next flush, and the caller is told that the transaction can go on.
-            for job, new_job in ready:
-                if new_job.on_conflict == "raise" and new_job.idempotency_key == error.idempotency_key:
-                    session.expunge(job)
+            for index in error.indexes:
+                session.expunge(ready[index][0])
             raise
         adopt(session, ready, answers)
         ready, waiting = _split(session, waiting)

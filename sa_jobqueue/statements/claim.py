@@ -150,5 +150,6 @@ def _take(ids: SelectBase) -> Update:
             readable(jobs.c.created_at).label("created_at"),
             jobs.c.idempotency_key,
             func.coalesce(jobs.c.expires_at <= moment(), false()).label("expired"),
+            jobs.c.key_scope,
         )
     )

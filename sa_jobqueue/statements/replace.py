@@ -1,8 +1,8 @@
 """Replace and reschedule by key: what waits under a key becomes what is asked for now, or only gets its due time.
 
 An INSERT ... ON CONFLICT DO UPDATE can't do it: it knows one behaviour for all rows, and would touch jobs that run or have
-ended. So these come after the INSERT, for the keys that it found taken. A row that somebody has locked is waited for, in
-the order of the keys; one that runs or has ended by then is left alone.
+ended. So this comes after the INSERT, for the keys that it found taken. A row that somebody has locked is waited for; one
+that runs or has ended by then is left alone. It is one statement for both, for two would lock rows in two orders.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import column, func, null, select, true, update
+from sqlalchemy import Boolean, case, column, func, null, select, true, update
 
 from sa_jobqueue.models import SMALL_COLUMNS, jobs, schema_in_use
 from sa_jobqueue.sql import array, moment
-from sa_jobqueue.statements.insert import COLUMNS, asked_for, due, insert_parameters
+from sa_jobqueue.statements.insert import COLUMNS, asked_for, insert_parameters
 from sa_jobqueue.statements.parts import unmeasured
 
 if TYPE_CHECKING:
@@ -27,51 +27,52 @@ if TYPE_CHECKING:
 
 #: In an UPDATE, SQLAlchemy keeps the names of columns for itself.
 _PREFIX = "given_"
+_REPLACES = "replaces"
 
 
 @cache
-def replace_waiting() -> ReturningUpdate[Any]:
-    """Everything that `enqueue()` decides but the key, and a new budget of attempts. Parameters: `change_parameters()`.
+def change_waiting() -> ReturningUpdate[Any]:
+    """Give the waiting holders of these keys their new due time, and to replace them everything else that is asked for.
 
-    Answers with the rows that were changed, in any order. Its kind and queue change as well: the payload goes with them.
+    That is all that `enqueue()` decides but the key, with a new budget of attempts; kind and queue change as well, as the
+    payload goes with them. Answers with the rows that were changed, in any order. Parameters: `change_parameters()`.
     """
-    return _change(_everything)
-
-
-@cache
-def reschedule_waiting() -> ReturningUpdate[Any]:
-    """The due time alone. Parameters and answer as of `replace_waiting()`."""
-    return _change(lambda row: {jobs.c.run_at: due(row)})
-
-
-def change_parameters(new_jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
-    """The arrays for `replace_waiting()` and `reschedule_waiting()`."""
-    return {_PREFIX + name: column for name, column in insert_parameters(new_jobs).items()}
-
-
-def _everything(row: Any) -> dict[Any, Any]:
-    return {**asked_for(row), jobs.c.returned: jobs.c.attempts, jobs.c.reason: null()}
-
-
-def _change(values: Any) -> ReturningUpdate[Any]:
     schema_in_use()
     waiting = _waiting()
+    row = waiting.c
+    replaced = {**asked_for(row), jobs.c.returned: jobs.c.attempts, jobs.c.reason: null()}
+    due = replaced.pop(jobs.c.run_at)
     return (
         update(jobs)
-        .where(jobs.c.id == waiting.c.id)
-        .values({**values(waiting.c), jobs.c.updated_at: moment()})
+        .where(jobs.c.id == row.id)
+        .values(
+            {
+                **{kept: case((row.replaces, new), else_=kept) for kept, new in replaced.items()},
+                jobs.c.run_at: due,
+                jobs.c.updated_at: moment(),
+            }
+        )
         .returning(*SMALL_COLUMNS)
     )
 
 
+def change_parameters(new_jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+    """The arrays for `change_waiting()`."""
+    parameters = {_PREFIX + name: column for name, column in insert_parameters(new_jobs).items()}
+    parameters[_PREFIX + _REPLACES] = [new_job.on_conflict == "replace" for new_job in new_jobs]
+    return parameters
+
+
 def _waiting() -> CTE:
     """The ready rows that hold the keys, locked in key order, beside what is asked for."""
+    columns = [*((name, item) for name, item, _ in COLUMNS), (_REPLACES, Boolean)]
     given = (
-        func.unnest(*(unmeasured(array(_PREFIX + name, item)) for name, item, _ in COLUMNS))
-        .table_valued(*(column(name, item) for name, item, _ in COLUMNS))
+        func.unnest(*(unmeasured(array(_PREFIX + name, item)) for name, item in columns))
+        .table_valued(*(column(name, item) for name, item in columns))
         .render_derived(name="given")
     )
-    batch = select(given).order_by(given.c.unique_key).subquery("batch")
+    # The order of Python's strings, in which the keys come to the INSERT, whatever collation the database has.
+    batch = select(given).order_by(given.c.unique_key.collate("C")).subquery("batch")
     job = jobs.alias("job")
     holder = (
         select(job.c.id)

@@ -46,4 +46,5 @@ class CallersConnection:
 def in_autocommit(connection: Connection) -> bool:
     """Each statement is its own transaction there: a savepoint is neither needed nor possible."""
     dbapi_connection = connection.connection.dbapi_connection
-    return dbapi_connection is not None and bool(dbapi_connection.autocommit)
+    # Other databases' drivers may not have it; they are refused elsewhere.
+    return bool(getattr(dbapi_connection, "autocommit", False))

@@ -16,56 +16,61 @@ from sa_jobqueue.errors import DuplicateKeyError
 from sa_jobqueue.periods import bucket_of
 from sa_jobqueue.queries.keys import holders_of_keys, transaction_time
 from sa_jobqueue.records import Inserted
-from sa_jobqueue.statements.replace import change_parameters, replace_waiting, reschedule_waiting
+from sa_jobqueue.statements.replace import change_parameters, change_waiting
 from sa_jobqueue.states import JobStatus
+from sa_jobqueue.store.same_key import CHANGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection
 
     from sa_jobqueue.records import EnqueueOutcome, NewJob
 
-#: `on_conflict`, the statement, and what is told of the rows that it changed.
-_CHANGES: tuple[tuple[str, Any, EnqueueOutcome], ...] = (
-    ("replace", replace_waiting, "replaced"),
-    ("reschedule", reschedule_waiting, "rescheduled"),
-)
-_CHANGING = tuple(on_conflict for on_conflict, _, _ in _CHANGES)
-
 
 def answer_held(connection: Connection, taken: Mapping[str, NewJob]) -> dict[str, Inserted]:
     """An answer for each of the taken keys, but for those that are free again or change hands just now.
 
-    Raises DuplicateKeyError for a job that asked for it.
+    A holder that somebody wants to be told of by an error is "existing" here.
     """
     answers: dict[str, Inserted] = {}
-    for on_conflict, statement, outcome in _CHANGES:
-        changing = [new_job for new_job in taken.values() if new_job.on_conflict == on_conflict]
-        if changing:
-            for row in connection.execute(statement(), change_parameters(changing)).mappings():
-                answers[row["unique_key"]] = Inserted(row["id"], outcome, dict(row))
+    if changing := [new_job for new_job in taken.values() if new_job.on_conflict in CHANGES]:
+        for row in connection.execute(change_waiting(), change_parameters(changing)).mappings():
+            key = row["unique_key"]
+            answers[key] = Inserted(row["id"], CHANGES[taken[key].on_conflict], dict(row))
     if left := [key for key in taken if key not in answers]:
-        for row in connection.execute(holders_of_keys(), {"keys": left}).mappings():
-            answers.update(_answer(taken[row["unique_key"]], dict(row)))
+        for key, holder in holders(connection, left).items():
+            if (outcome := _outcome(taken[key], holder["status"])) is not None:
+                answers[key] = Inserted(holder["id"], outcome, holder)
     return answers
 
 
-def _answer(new_job: NewJob, holder: Mapping[str, Any]) -> Iterator[tuple[str, Inserted]]:
-    status = holder["status"]
-    if new_job.on_conflict == "raise":
-        raise DuplicateKeyError(
-            f"the idempotency key {new_job.idempotency_key!r} is held by job {holder['id']} ({holder['kind']}), which is "
-            f"{status}; nothing was inserted, and the transaction can go on",
-            idempotency_key=new_job.idempotency_key or "",
-            job_id=holder["id"],
-            status=status,
-        )
-    changing = new_job.on_conflict in _CHANGING
-    if changing and status == JobStatus.READY:
-        return  # it was not a moment ago: what it asks for is tried again
-    outcome: EnqueueOutcome = "running" if changing and status == JobStatus.RUNNING else "existing"
-    yield holder["unique_key"], Inserted(holder["id"], outcome, holder)
+def holders(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The rows that hold these unique keys, all but their large columns, by key."""
+    rows = connection.execute(holders_of_keys(), {"keys": keys}).mappings()
+    return {row["unique_key"]: dict(row) for row in rows}
+
+
+def refusal(new_job: NewJob, holder: Inserted, indexes: Sequence[int]) -> DuplicateKeyError:
+    """The error for those that asked for it, by their indexes in the call."""
+    by_another = f"is held by job {holder.id} ({holder.values.get('kind')}), which is {holder.told.status}"
+    by = "is that of another job of the same call" if holder.created else by_another
+    return DuplicateKeyError(
+        f"the idempotency key {new_job.idempotency_key!r} {by}; nothing was inserted, and the transaction can go on",
+        idempotency_key=new_job.idempotency_key or "",
+        job_id=None if holder.created else holder.id,
+        status=None if holder.created else holder.told.status,
+        indexes=tuple(indexes),
+    )
+
+
+def _outcome(new_job: NewJob, status: str) -> EnqueueOutcome | None:
+    """What is told of a holder that was not changed; None where it was not ready a moment ago, and is tried again."""
+    if new_job.on_conflict not in CHANGES:
+        return "existing"
+    if status == JobStatus.READY:
+        return None
+    return "running" if status == JobStatus.RUNNING else "existing"
 
 
 def with_buckets(connection: Connection, new_jobs: Sequence[NewJob]) -> Sequence[NewJob]:

@@ -16,7 +16,8 @@ from sa_jobqueue.records import Inserted
 from sa_jobqueue.statements.insert import insert_jobs as insert_statement
 from sa_jobqueue.statements.insert import insert_parameters
 from sa_jobqueue.store.callers_connection import in_autocommit
-from sa_jobqueue.store.conflicts import answer_held, with_buckets
+from sa_jobqueue.store.conflicts import answer_held, holders, refusal, with_buckets
+from sa_jobqueue.store.same_key import folded, grouped, is_changed, parts, refused
 from sa_jobqueue.store.schema import cure, place
 from sa_jobqueue.store.trouble import sqlstate_of
 
@@ -84,60 +85,42 @@ def _as_a_whole(connection: Connection, new_jobs: Sequence[NewJob]) -> AbstractC
 
 
 def _insert_all(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inserted]:
+    groups = grouped(new_jobs)
+    jobs_of = [[new_jobs[position] for position in group] for group in groups]
+    sent = [folded(same) for same in jobs_of]
+    answers = _answers(connection, sent)
+    lacking: list[str] = []
+    for at, (group, same) in enumerate(zip(groups, jobs_of, strict=True)):
+        if places := refused(same, answers[at]):
+            raise refusal(sent[at], answers[at], [group[place] for place in places])
+        if answers[at].created and is_changed(same):
+            lacking.append(sent[at].unique_key or "")
+    rows = holders(connection, lacking) if lacking else {}
+    told: Answers = {}
+    for at, (group, same) in enumerate(zip(groups, jobs_of, strict=True)):
+        told.update(zip(group, parts(same, answers[at], rows.get(sent[at].unique_key or "")), strict=True))
+    return [told[position] for position in range(len(new_jobs))]
+
+
+def _answers(connection: Connection, sent: Sequence[NewJob]) -> Answers:
+    """Repeat insert and read until every key has answered: a holder may vanish between the two.
+
+    All that can be inserted comes before all that is changed, each in the order of the keys: who waits for a row that
+    another call changes has nothing that this one waits for.
+    """
     answers: Answers = {}
-    first: dict[str, int] = {}
-    turns: list[list[int]] = [[]]  # of the jobs with one key that change each other, one goes in each turn
-    told_as_first: list[int] = []
-    taken: dict[str, int] = {}
-    for position, new_job in enumerate(new_jobs):
-        key = new_job.unique_key
-        if key is None:
-            turns[0].append(position)
-        elif key not in first:
-            first[key] = position
-            turns[0].append(position)
-        elif new_job.on_conflict == "existing":
-            told_as_first.append(position)
-        else:
-            turn = taken[key] = taken.get(key, 0) + 1
-            if turn == len(turns):
-                turns.append([])
-            turns[turn].append(position)
-    for turn_ in turns:
-        in_order = sorted(
-            turn_,
-            key=lambda position: (
-                new_jobs[position].unique_key is None,
-                new_jobs[position].unique_key or "",
-                position,
-            ),
-        )
-        for chunk in _chunks(new_jobs, in_order):
-            _insert_chunk(connection, new_jobs, chunk, answers)
-    for position in told_as_first:
-        holder = answers[first[new_jobs[position].unique_key or ""]]
-        answers[position] = Inserted(holder.id, "existing", holder.values)
-    return [answers[position] for position in range(len(new_jobs))]
-
-
-def _insert_chunk(
-    connection: Connection, new_jobs: Sequence[NewJob], chunk: list[int], answers: Answers
-) -> None:
-    """Repeat insert and read until every key has answered: a holder may vanish between the two."""
-    missing = chunk
+    missing = list(range(len(sent)))
     for _ in range(ROUNDS):
-        _insert_once(connection, new_jobs, missing, answers)
-        if not (missing := [position for position in missing if position not in answers]):
-            return
-        held = {new_jobs[position].unique_key or "": position for position in missing}
-        told = answer_held(connection, {key: new_jobs[position] for key, position in held.items()})
-        answers |= {held[key]: answer for key, answer in told.items()}
-        if not (missing := [position for position in missing if position not in answers]):
-            return
-    raise EnqueueError(
-        f"the idempotency key {new_jobs[missing[0]].idempotency_key!r} was neither free nor held in {ROUNDS} rounds: "
-        "somebody takes and releases it all the time; enqueue the job again"
-    )
+        for chunk in _chunks(sent, missing):
+            _insert_once(connection, sent, chunk, answers)
+        missing = [at for at in missing if at not in answers]
+        for chunk in _chunks(sent, missing):
+            held = {sent[at].unique_key or "": at for at in chunk}
+            told = answer_held(connection, {key: sent[at] for key, at in held.items()})
+            answers |= {held[key]: answer for key, answer in told.items()}
+        if not (missing := [at for at in missing if at not in answers]):
+            return answers
+    raise _unanswered(connection, sent[missing[0]])
 
 
 def _insert_once(
@@ -165,6 +148,22 @@ def _insert_once(
     # Ids are given out in the order of the INSERT, but RETURNING promises no order of its own.
     for position, row in zip(free, sorted(without_key, key=lambda row: row.id), strict=True):
         answers[position] = _created(row)
+
+
+def _unanswered(connection: Connection, new_job: NewJob) -> EnqueueError:
+    """Why a key has not answered, as far as anybody can tell."""
+    key = new_job.unique_key or ""
+    if (holder := holders(connection, [key]).get(key)) is None:
+        return EnqueueError(
+            f"the idempotency key {new_job.idempotency_key!r} was neither free nor held in {ROUNDS} rounds: does a trigger, "
+            "a rule or a row security policy on the job table hide rows? Else somebody takes and releases it all the "
+            "time: enqueue the job again"
+        )
+    return EnqueueError(
+        f"job {holder['id']} has the idempotency key {new_job.idempotency_key!r}, and {ROUNDS} rounds could not change it: "
+        "does a trigger, a rule or a row security policy on the job table keep it as it is? Else somebody takes and "
+        "returns it all the time: enqueue the job again"
+    )
 
 
 def _created(row: Any) -> Inserted:

@@ -80,7 +80,7 @@ def enqueuing_connection(target: Session | Connection) -> Connection:
 
 
 def note_own_key(session: Session, key: str | None) -> None:
-    """The session's transaction completes a job with this idempotency key; None when it completes none any more."""
+    """The session's transaction sets this unique key free, by the end of the job that it completes; None for no key."""
     if key is not None:
         session.info[_OWN_KEY] = key
     else:
@@ -88,7 +88,7 @@ def note_own_key(session: Session, key: str | None) -> None:
 
 
 def own_key(target: Session | Connection) -> str | None:
-    """The idempotency key of the job that the session's transaction completes."""
+    """The unique key that the session's transaction sets free."""
     return target.info.get(_OWN_KEY) if isinstance(target, Session) else None
 
 

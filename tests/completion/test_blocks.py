@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sa_jobqueue import EnqueueError, enqueue, enqueue_many
+from sa_jobqueue import Enqueued, EnqueueError, JobStatus, Period, enqueue, enqueue_many
 from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.errors import ConfigurationError, LeaseLostError
 from sa_jobqueue.models import jobs
+from sa_jobqueue.records import KeyScope
 from tests.completion.conftest import Claim
 from tests.entry.application import Base, Document
 from tests.support.completions import Run, is_untouched, take_over, titles
@@ -53,12 +54,13 @@ def test_all_of_it_is_one_commit(engine: Engine, claim: Claim) -> None:
     assert run.completion.xid is not None
 
 
+@pytest.mark.parametrize("scope", ["row", "unfinished"])
 @pytest.mark.parametrize("form", ["add", "bulk"])
-def test_its_own_key_is_not_free_yet(engine: Engine, claim: Claim, form: str) -> None:
+def test_its_own_key_is_not_free_yet(engine: Engine, claim: Claim, form: str, scope: KeyScope) -> None:
     """Whoever wants the next job of a key would be told of the one that ends with this commit, and never get his."""
     run = claim(**keyed("k"))
     with run.context.complete() as session:
-        following = enqueue("next", idempotency_key="k", key_scope="unfinished")
+        following = enqueue("next", idempotency_key="k", key_scope=scope)
         if form == "add":
             session.add_all([enqueue("other"), following])
         with pytest.raises(EnqueueError, match="'k' belongs to the job that this transaction completes"):
@@ -72,6 +74,19 @@ def test_its_own_key_is_not_free_yet(engine: Engine, claim: Claim, form: str) ->
         session.commit()
         assert following.enqueued
         assert following.enqueued.created
+
+
+@pytest.mark.parametrize("scope", ["row", "unfinished"])
+def test_its_own_key_stays_taken(engine: Engine, claim: Claim, scope: KeyScope) -> None:
+    """As long as its row is kept: then whoever asks is told the truth."""
+    run = claim(**keyed("k", scope="row"))
+    with run.context.complete() as session:
+        session.add(following := enqueue("next", idempotency_key="k", key_scope=scope))
+        session.add(tomorrow := enqueue("next", idempotency_key="k", key_scope=Period(timedelta(days=1))))
+    assert following.enqueued == Enqueued(run.job.id, "existing", JobStatus.RUNNING)
+    assert tomorrow.enqueued
+    assert tomorrow.enqueued.created
+    assert read_job(engine, run.job.id).unique_key == "k"
 
 
 def test_an_error_takes_all_of_it_back(engine: Engine, run: Run) -> None:

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from sa_jobqueue import DuplicateKeyError, Enqueued, Job, JobStatus, enqueue, enqueue_many
+from sa_jobqueue import DuplicateKeyError, Enqueued, EnqueueError, Job, JobStatus, enqueue, enqueue_many
 from sa_jobqueue.store import inserts
 from tests.entry.application import Document
 from tests.entry.conftest import Client
 from tests.entry.counting import rows
-from tests.support.jobs import add_job, add_running, change, keyed, read_job
+from tests.support.jobs import add_job, add_running, change, keyed, read_job, refuse
 
 LATER = datetime(2031, 1, 1, tzinfo=UTC)
 #: What happens to the holder of a key, by its status and what the second job asks for.
@@ -220,3 +220,12 @@ def test_a_holder_that_begins_to_run_just_then(
     session.commit()
     assert job.enqueued == Enqueued(held, "running", JobStatus.RUNNING)
     assert read_job(application, held).kind == "test"
+
+
+def test_a_holder_that_the_database_keeps_as_it_is(application: Engine, session: Session) -> None:
+    """A trigger of the application's own: the error names the job, and what may be the matter."""
+    held = holder(application, "ready")
+    refuse(application, held, "RETURN NULL")
+    session.add(enqueue("new", idempotency_key="x", on_conflict="replace"))
+    with pytest.raises(EnqueueError, match=rf"job {held} has the idempotency key 'x'.* does a trigger"):
+        session.flush()

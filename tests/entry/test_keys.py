@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from sqlalchemy import Engine
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from sa_jobqueue import EnqueueError, Period, Registry, enqueue, enqueue_many, ref
 from sa_jobqueue.entry.request import request_of
+from sa_jobqueue.periods import bucket_of
 from tests.entry.application import Document
 from tests.entry.counting import rows
 
@@ -115,6 +117,16 @@ def test_a_payload_without_fields_makes_no_key() -> None:
         (lambda: Period(timedelta(0)), ValueError, "must be from 1s to"),
         (lambda: Period(timedelta(seconds=1.5)), ValueError, "expected whole seconds"),
         (lambda: Period(HOUR, at=datetime(2026, 1, 1)), ValueError, "naive"),  # noqa: DTZ001
+        (
+            lambda: Period(timedelta(days=7), at=datetime.min.replace(tzinfo=UTC)),
+            ValueError,
+            "begins outside of the years 1 to 9999",
+        ),
+        (
+            lambda: Period(HOUR, at=datetime.max.replace(tzinfo=timezone(-HOUR))),
+            ValueError,
+            "begins outside of the years 1 to 9999",
+        ),
         (lambda: Period(HOUR, at="today"), TypeError, "expected an aware datetime, got str"),  # type: ignore[arg-type]
     ],
 )
@@ -122,6 +134,20 @@ def test_a_period_that_can_not_be(make: Callable[[], Period], error: type[Except
     """Refused where it is written."""
     with pytest.raises(error, match=message):
         make()
+
+
+def test_a_period_is_stored_and_so_never_changes() -> None:
+    """Whatever platform, time zone or century."""
+    berlin = ZoneInfo("Europe/Berlin")
+    starts = [
+        (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01T00:00:00Z/3600s"),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), "1969-12-31T23:00:00Z/3600s"),
+        (datetime(2026, 10, 25, 2, 30, tzinfo=berlin), "2026-10-25T00:00:00Z/3600s"),
+        (datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=1), "2026-10-25T01:00:00Z/3600s"),
+        (datetime.max.replace(tzinfo=UTC), "9999-12-31T23:00:00Z/3600s"),
+    ]
+    for moment, start in starts:
+        assert bucket_of(moment, HOUR) == start
 
 
 @pytest.mark.parametrize("form", ["add", "bulk"])

@@ -215,7 +215,7 @@ def test_a_key_that_never_settles_ends_in_an_error(
     session.add(enqueue("k", idempotency_key="x"))
     with pytest.raises(inserts.EnqueueError, match="idempotency key 'x' was neither free nor held"):
         session.flush()
-    assert rounds() == inserts.ROUNDS
+    assert rounds() == inserts.ROUNDS + 1  # the last look is for the text of the error
 
 
 def test_several_flushes_in_opposite_order_can_deadlock(application: Engine, session: Session) -> None:

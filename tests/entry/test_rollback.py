@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -223,3 +224,18 @@ def test_a_job_that_nobody_keeps_is_inserted_all_the_same(application: Engine, s
     session.add(enqueue("k", idempotency_key="x"))
     session.commit()
     assert rows(application, "unique_key") == ["x"]
+
+
+def test_a_session_keeps_no_jobs_that_nobody_else_has(application: Engine, session: Session) -> None:
+    """However often the key of one of its objects is enqueued again."""
+    session.add(first := enqueue("k", idempotency_key="x"))
+    session.flush()
+    again = enqueue("k", idempotency_key="x", on_conflict="replace")
+    session.add(again)
+    session.flush()
+    assert first in session
+    gone = weakref.ref(again)
+    del again
+    gc.collect()
+    assert gone() is None
+    session.rollback()

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from sa_jobqueue import Enqueued, EnqueueError, Job, JobStatus, enqueue, enqueue_many, ref
+from sa_jobqueue import Enqueued, EnqueueError, Job, JobStatus, Period, enqueue, enqueue_many, ref
 from sa_jobqueue.models import jobs
 from tests.entry.application import Document
 from tests.entry.conftest import Client
@@ -305,6 +305,27 @@ def test_a_merged_pending_job_keeps_what_was_asked_for(application: Engine, sess
         ("k", {"a": 1}, "q", 0, "x")
     ]
     assert rows(application, "run_at")[0] - rows(application, "created_at")[0] == timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"idempotency_key": "x", "key_scope": "unfinished"},
+        {"idempotency_key": "x", "key_scope": Period(timedelta(days=1))},
+        {"idempotency_key": "x", "on_conflict": "replace"},
+        {"unique_by": ["n"]},
+    ],
+)
+def test_a_merged_job_never_has_another_key_than_was_asked_for(
+    asked: dict[str, Any], application: Engine, session: Session
+) -> None:
+    """What the attributes can't say is refused: with a key that is taken for longer, later jobs would be lost."""
+    merged = session.merge(enqueue("k", {"n": ref(Document(title="d"))}, **asked))
+    with pytest.raises(ValueError, match="key_scope"):
+        session.flush()
+    session.expunge(merged)
+    session.commit()
+    assert rows(application, "id") == []
 
 
 def test_a_job_from_the_constructor_takes_the_same_way(application: Engine, session: Session) -> None:
