@@ -38,11 +38,11 @@ def ground(server: PostgresServer) -> Iterator[Ground]:
         ground.close()
 
 
-def run_histories(number: int, *phases: Phase) -> None:
+def run_histories(machine: type[Machine], number: int, *phases: Phase) -> None:
     """Those of one seed, which are the same each time."""
-    seed(number)(Machine)
+    seed(number)(machine)
     run_state_machine_as_test(
-        Machine,
+        machine,
         settings=settings(
             max_examples=HISTORIES,
             stateful_step_count=STEPS,
@@ -67,7 +67,7 @@ def test_the_store_does_what_the_table_of_verbs_says(ground: Ground) -> None:
     Machine.ground = ground
     for number in _seeds():
         try:
-            run_histories(number, Phase.generate, Phase.shrink)
+            run_histories(Machine, number, Phase.generate, Phase.shrink)
         except BaseException as error:
             error.add_note(f"replay it with SA_JOBQUEUE_SEED='model:{number}'")
             raise
