@@ -11,13 +11,14 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from sa_jobqueue.testing import PostgresServer
 from tests.model.clock import clocked_database
+from tests.model.corners import CORNERS
 from tests.model.ground import Ground
 from tests.model.machine import Machine
 
 #: SA_JOBQUEUE_SIMULATION=20 runs twenty times as many; SA_JOBQUEUE_SEED=model:<seed> one seed alone.
 FACTOR = int(os.environ.get("SA_JOBQUEUE_SIMULATION", "1"))
-#: After its first ten histories Hypothesis goes over to variations of them: ten seeds see more than one of a hundred.
-SEEDS, HISTORIES, STEPS = 10, 10, 80
+#: After its first ten histories Hypothesis goes over to variations of them: many seeds see more than one.
+SEEDS, HISTORIES, STEPS = 20, 10, 80
 #: What the histories are there for: the verbs, and every word of the reconciliation.
 REACHED = {
     *("enqueue", "claim", "release_claim", "prune"),
@@ -55,11 +56,28 @@ def run_histories(machine: type[Machine], number: int, *phases: Phase) -> None:
     )
 
 
+def run_corner(machine: type[Machine], name: str) -> None:
+    """One that is written down."""
+    history = machine()
+    try:
+        for step in CORNERS[name]:
+            history.act(step)
+    finally:
+        history.teardown()
+
+
 def _seeds() -> range:
     asked, _, number = os.environ.get("SA_JOBQUEUE_SEED", "").partition(":")
     if not number:
         return range(SEEDS * FACTOR)
     return range(int(number), int(number) + 1) if asked == "model" else range(0)
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_a_corner(name: str, ground: Ground) -> None:
+    """What random histories come to seldom."""
+    Machine.ground = ground
+    run_corner(Machine, name)
 
 
 def test_the_store_does_what_the_table_of_verbs_says(ground: Ground) -> None:
