@@ -9,5 +9,6 @@ invariants.py     what holds of every row and of every change, whatever the mode
 runner_steps.py   the steps of runners, with lost, late and stale statements
 people_steps.py   the steps of people and applications
 machine.py        all steps, with time and another transaction
+corners.py        histories written down
 mutants.py        statements with one rule left out each
 """

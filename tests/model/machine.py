@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sa_jobqueue.payloads import encode
 from sa_jobqueue.store.fencing import is_in_force, send_fence
 from tests.model.clock import MINUTE, move
-from tests.model.history import DRAWN, KEY, LANDINGS, LEASES, ROW, TEXTS, WHEN, Doubt, step
+from tests.model.history import KEY, LANDINGS, LEASES, NEXT, ROW, TEXTS, Doubt, step
 from tests.model.people_steps import PeopleSteps
 from tests.model.rows import Lock, Settlement
 from tests.model.runner_steps import RunnerSteps
@@ -38,7 +38,7 @@ class Machine(RunnerSteps, PeopleSteps):
             self.other.execute(text(f"SELECT FROM jobqueue_jobs WHERE id = {job_id} FOR {lock}"))
             self.model.lock(job_id, strength)
 
-    @step(2, when=lambda self: self.tokens, key=KEY, result=TEXTS, lease=LEASES)
+    @step(3, when=lambda self: self.any("running"), key=KEY, result=TEXTS, lease=LEASES)
     def fence(self, key: tuple[int, int], result: str | None, lease: int) -> None:
         (key_,) = self.keys_of([key])
         with self.model.inside():
@@ -59,7 +59,7 @@ class Machine(RunnerSteps, PeopleSteps):
             # What a handler does after such a block is a retry; its own connection may have been lost at the COMMIT.
             self.doubts.append(Doubt(Settlement(*key_, "retry", error="in doubt", xid=answer.xid), False))
 
-    @step(3, when=lambda self: self.other.in_transaction(), commit=st.sampled_from([True, True, False]))
+    @step(7, when=lambda self: self.other.in_transaction(), commit=st.sampled_from([True, True, False]))
     def end(self, commit: bool) -> None:
         for key, xid in self.fenced:
             assert is_in_force(self.other, key)
@@ -71,9 +71,6 @@ class Machine(RunnerSteps, PeopleSteps):
         self.model.end(commit=commit)
         self.fenced = []
 
-    @rule(step=st.deferred(lambda: st.sampled_from(DRAWN).flatmap(lambda drawn: drawn)))
+    @rule(step=NEXT)
     def then(self, step: tuple[str, dict[str, Any]]) -> None:
-        name, arguments = step
-        if WHEN[name](self):
-            getattr(self, name)(**arguments)
-            self.compare(at_once=name == "end")
+        self.act(step)

@@ -1,10 +1,11 @@
-"""Statements with one rule left out each, as texts: what stands in the statement, and what instead."""
+"""One rule left out each: of a statement as texts, what stands in it and what instead; of what is made of answers as code."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import ProgrammingError
 
 from sa_jobqueue.queries import expired, held
+from sa_jobqueue.records import Landing, Settled
 from sa_jobqueue.statements import (
     cancel,
     claim,
@@ -25,12 +27,13 @@ from sa_jobqueue.statements import (
     rescue,
     settle,
 )
-from sa_jobqueue.states import TERMINAL
+from sa_jobqueue.states import TERMINAL, TRANSITIONS, JobStatus, Transition, Verb
+from sa_jobqueue.store import reconcile, settling
 
 Statement = Callable[[], Any]
 
 
-class Mutant(NamedTuple):
+class Changed(NamedTuple):
     """In the texts of these statements one thing gives way to another."""
 
     statements: tuple[Statement, ...]
@@ -74,9 +77,13 @@ SETTLING = {
     "abort": settle.abort,
 }
 BATCHES = {**SETTLING, "renew": renew.renew, "report": report.report, "rescue": rescue.rescue}
+WAITS_FOR_NOBODY = {
+    **{verb: BATCHES[verb] for verb in ("complete", "renew", "report", "rescue")},
+    "claim": claim.claim,
+}
 GOES_TO_CANCELLED = ("retry", "snooze", "discard", "release", "rescue")
 LETS_THE_KEY_GO = {
-    **{verb: BATCHES[verb] for verb in ("complete", "retry", "discard", "abort", "rescue")},
+    **{verb: BATCHES[verb] for verb in ("complete", "retry", "rescue")},
     "cancel": cancel.cancel,
     "the fence": fence.fence,
 }
@@ -91,11 +98,11 @@ _MARGIN = " - CAST(%(margin)s::INTERVAL AS INTERVAL)"
 _KEY_GOES = "CASE WHEN (jobqueue_jobs.key_scope = 'unfinished') THEN NULL"
 
 
-def _one(statement: Statement, old: str, new: str) -> Mutant:
-    return Mutant((statement,), old, new)
+def _one(statement: Statement, old: str, new: str) -> Changed:
+    return Changed((statement,), old, new)
 
 
-MUTANTS: dict[str, Mutant] = {
+STATEMENTS: dict[str, Changed] = {
     **{
         f"{verb} ignores the token": _one(
             statement, "job.lease_token = batch.token", "job.lease_token IS NOT NULL"
@@ -104,7 +111,7 @@ MUTANTS: dict[str, Mutant] = {
     },
     **{
         f"{verb} waits for a lock": _one(statement, "UPDATE SKIP LOCKED", "UPDATE")
-        for verb, statement in {**BATCHES, "claim": claim.claim}.items()
+        for verb, statement in WAITS_FOR_NOBODY.items()
     },
     **{
         f"{verb} leaves no trace of its token": _one(
@@ -221,7 +228,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "redrive leads out of done": _one(redrive.redrive, "named.status IN (", "named.status IN ('done', "),
     "redrive takes no key again": _one(redrive.redrive, " AND NOT named.takes_key", ""),
-    "redrive ignores who holds the key": Mutant(
+    "redrive ignores who holds the key": Changed(
         (redrive.redrive_keyed,),
         "unique_key=CASE WHEN (jobqueue_jobs.key_scope = 'unfinished') THEN jobqueue_jobs.idempotency_key",
         "unique_key=CASE WHEN (jobqueue_jobs.key_scope = 'unfinished') THEN NULL",
@@ -235,14 +242,76 @@ MUTANTS: dict[str, Mutant] = {
         "named.status = 'ready' AND coalesce(NULL >",
     ),
     # prune
-    "prune deletes jobs that wait": Mutant(
+    "prune deletes jobs that wait": Changed(
         PRUNES[:1], "job.status = 'done' AND job.finished_at < ", "job.status = 'ready' AND job.created_at < "
     ),
-    "prune ignores the age": Mutant(PRUNES, " - CAST(%(age)s::INTERVAL AS INTERVAL)", ""),
-    "prune begins with the newest": Mutant(
+    "prune ignores the age": Changed(PRUNES, " - CAST(%(age)s::INTERVAL AS INTERVAL)", ""),
+    "prune begins with the newest": Changed(
         PRUNES, "ORDER BY job.finished_at", "ORDER BY job.finished_at DESC"
     ),
     # the rest
     "a delayed job is due at once": _one(insert.insert_jobs, "now() + given.delay, ", ""),
     "who owns a job is not looked for": _one(held.owners, "jobqueue_jobs.settled_token", "NULL"),
+}
+
+
+def _first_tries(*arguments: Any, again: bool = False, **named: Any) -> Any:
+    return _MISSES(*arguments, **named)
+
+
+def _no_fates(*arguments: Any, xids: Any = None, **named: Any) -> Any:
+    return _MISSES(*arguments, **named)
+
+
+def _whoever_settled(key: Any, owner: Any, verb: Verb, *, again: bool) -> Any:
+    if owner is not None and owner.settled_token is not None:
+        owner = owner._replace(settled_token=key[1])
+    return _JUDGE(key, owner, verb, again=again)
+
+
+def _whatever_landed(key: Any, owner: Any, verb: Verb, *, again: bool) -> Any:
+    if owner is not None and again and owner.settled_token == key[1] and verb is Verb.COMPLETE:
+        return Settled(key[0], key[1], Landing.LANDED, JobStatus.DONE)
+    return _JUDGE(key, owner, verb, again=again)
+
+
+def _taken_for(word: Landing, other: Landing) -> Callable[..., Any]:
+    def judge(key: Any, owner: Any, verb: Verb, *, again: bool) -> Any:
+        answer = _JUDGE(key, owner, verb, again=again)
+        return answer._replace(landing=other) if answer.landing is word else answer
+
+    return judge
+
+
+def _with(verb: Verb, *moves: tuple[JobStatus, JobStatus]) -> dict[Verb, Transition]:
+    return {**TRANSITIONS, verb: replace(TRANSITIONS[verb], moves=moves)}
+
+
+_MISSES, _JUDGE = reconcile.misses, reconcile._judge
+_READY, _RUNNING, _DONE, _DEAD, _CANCELLED = JobStatus
+
+#: Where a name stands, and what it means instead.
+CODE: dict[str, tuple[object, str, object]] = {
+    "a lost answer is not reconciled": (settling, "misses", _first_tries),
+    "the fate of a transaction is not asked": (settling, "misses", _no_fates),
+    "whoever settled last counts as the same": (reconcile, "_judge", _whoever_settled),
+    "a completion counts as landed whatever has": (reconcile, "_judge", _whatever_landed),
+    "an expired lease is final": (reconcile, "_judge", _taken_for(Landing.EXPIRED, Landing.LOST)),
+    "a locked row is taken for lost": (reconcile, "_judge", _taken_for(Landing.BUSY, Landing.LOST)),
+    "a row that is gone is taken for lost": (reconcile, "_judge", _taken_for(Landing.GONE, Landing.LOST)),
+    "the table lets a dead job be cancelled": (
+        cancel,
+        "TRANSITIONS",
+        _with(Verb.CANCEL, (_READY, _CANCELLED), (_RUNNING, _RUNNING), (_DEAD, _CANCELLED)),
+    ),
+    "the table does not let a running job be cancelled": (
+        cancel,
+        "TRANSITIONS",
+        _with(Verb.CANCEL, (_READY, _CANCELLED)),
+    ),
+    "the table knows no retry that ends a job": (
+        reconcile,
+        "TRANSITIONS",
+        _with(Verb.RETRY, (_RUNNING, _READY)),
+    ),
 }

@@ -20,10 +20,9 @@ from tests.model.model import Model
 from tests.model.rows import TARGETS, Answer, Job, Settlement
 
 QUOTAS = st.tuples(st.integers(0, 2), st.integers(0, 2))
-OUTCOME = st.tuples(
-    HELD_ROW, AGE, st.sampled_from(["complete", *TARGETS]), st.sampled_from([None, 0, 1, 3]), TEXTS
-)
-OUTCOMES = st.lists(OUTCOME, min_size=1, max_size=3)
+VERBS = st.sampled_from(["complete", "retry", *TARGETS])
+REST = (st.sampled_from([None, 0, 1, 3]), TEXTS)
+OUTCOMES = st.lists(st.tuples(HELD_ROW, AGE, VERBS, *REST), min_size=1, max_size=3)
 MARGINS = st.sampled_from([0, 0, 0, 1, 2])
 
 
@@ -32,6 +31,7 @@ class RunnerSteps(History):
 
     @step(
         4,
+        when=lambda self: self.any("ready"),
         quotas=QUOTAS,
         kinds=st.sampled_from(["ab", "ab", "ab", "a"]),
         lease=LEASES,
@@ -43,7 +43,7 @@ class RunnerSteps(History):
         if fate != "answered":
             self.lost_claims.append(token)
 
-    @step(4, lease=LEASES)
+    @step(6, when=lambda self: self.any("ready"), lease=LEASES)
     def claim_all(self, lease: int) -> None:
         """By a runner with its hands free."""
         self._claim(self.store, (9, 9), "ab", lease)
@@ -75,7 +75,7 @@ class RunnerSteps(History):
     # --- what a runner holds
 
     @step(
-        1,
+        2,
         when=lambda self: self.tokens,
         keys=KEYS,
         lease=LEASES,
@@ -106,13 +106,22 @@ class RunnerSteps(History):
             self.reach(f"{verb}: {word}")
 
     @step(
-        6,
+        1,
         when=lambda self: self.tokens,
+        outcome=st.tuples(HELD_ROW, st.sampled_from([1, 2, 9]), VERBS, *REST),
+    )
+    def settle_late(self, outcome: tuple[Any, ...]) -> None:
+        """By somebody whose lease was taken away."""
+        self._settle(self.store, self.settlements([outcome]))
+
+    @step(
+        8,
+        when=lambda self: self.any("running"),
         outcomes=OUTCOMES,
         fate=st.sampled_from(["answered", "answered", "lost", "in flight", "in flight", "never", "late"]),
     )
     def settle(self, outcomes: list[tuple[Any, ...]], fate: str) -> None:
-        batch = self._settlements(outcomes)
+        batch = self.settlements(outcomes)
         if fate not in ("never", "late"):
             with self.on(fate == "in flight") as store:
                 self._settle(store, batch)
@@ -128,9 +137,9 @@ class RunnerSteps(History):
         self.doubts[place] = Doubt(one, False)
         self._settle(self.store, [one])
 
-    @step(3, when=lambda self: self.doubts, which=st.integers(0, 5))
+    @step(4, when=lambda self: self.doubts, which=st.integers(0, 5))
     def settle_again(self, which: int) -> None:
-        one = self.doubts[which % len(self.doubts)].one
+        one = self.doubts[-1 - which % len(self.doubts)].one
         (answer,) = self._settle(self.store, [one], again=True)
         if answer.word == "done":
             assert self.model.landed[one[:2]].word == "complete", "FALSE-DONE"
@@ -160,7 +169,7 @@ class RunnerSteps(History):
         assert status == wanted.status
 
     @step(
-        3,
+        4,
         when=lambda self: self.any("running"),
         delay=st.sampled_from([0, 0, 1, 3]),
         past=MARGINS,
@@ -190,7 +199,7 @@ class RunnerSteps(History):
                 self.reach(f"rescue: {status}")
         assert {answer.id: (answer.status, answer.counted_attempts) for answer in answers} == expected
 
-    def _settlements(self, outcomes: Iterable[tuple[Any, ...]]) -> list[Settlement]:
+    def settlements(self, outcomes: Iterable[tuple[Any, ...]]) -> list[Settlement]:
         batch: dict[tuple[int, UUID], Settlement] = {}
         for row, age, verb, delay, word in outcomes:
             (key,) = self.keys_of([(row, age)])

@@ -13,12 +13,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from sa_jobqueue.testing import PostgresServer
 from tests.model.clock import clocked_database
+from tests.model.corners import CORNERS
 from tests.model.ground import Ground
 from tests.model.machine import Machine
 from tests.support.seeds import ALONE, again, seeds
 
-#: After its first ten histories Hypothesis goes over to variations of them: ten seeds see more than one of a hundred.
-SEEDS, HISTORIES, STEPS = 10, 10, 80
+#: After its first ten histories Hypothesis goes over to variations of them: many seeds see more than one.
+SEEDS, HISTORIES, STEPS = 20, 10, 80
 #: What the histories are there for: the verbs, and every word of the reconciliation.
 REACHED = {
     *("enqueue", "claim", "release_claim", "prune"),
@@ -39,11 +40,11 @@ def ground(server: PostgresServer) -> Iterator[Ground]:
         ground.close()
 
 
-def run_histories(number: int, *phases: Phase) -> None:
+def run_histories(machine: type[Machine], number: int, *phases: Phase) -> None:
     """Those of one seed, which are the same each time."""
-    seed(number)(Machine)
+    seed(number)(machine)
     run_state_machine_as_test(
-        Machine,
+        machine,
         settings=settings(
             max_examples=HISTORIES,
             stateful_step_count=STEPS,
@@ -56,12 +57,29 @@ def run_histories(number: int, *phases: Phase) -> None:
     )
 
 
+def run_corner(machine: type[Machine], name: str) -> None:
+    """One that is written down."""
+    history = machine()
+    try:
+        for step in CORNERS[name]:
+            history.act(step)
+    finally:
+        history.teardown()
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_a_corner(name: str, ground: Ground) -> None:
+    """What random histories come to seldom."""
+    Machine.ground = ground
+    run_corner(Machine, name)
+
+
 def test_the_store_does_what_the_table_of_verbs_says(ground: Ground) -> None:
     """With stale tokens, lost and late answers, locked rows, and time: a failure prints its history as a program."""
     Machine.ground = ground
     for number in seeds("model", SEEDS):
         try:
-            run_histories(number, Phase.generate, Phase.shrink)
+            run_histories(Machine, number, Phase.generate, Phase.shrink)
         except BaseException as error:
             error.add_note(again("model", number))
             raise
