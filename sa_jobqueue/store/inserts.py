@@ -91,6 +91,8 @@ def _insert_all(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
     answers = _answers(connection, sent)
     lacking: list[str] = []
     for at, (group, same) in enumerate(zip(groups, jobs_of, strict=True)):
+        if same[0].idempotency_key is None:
+            break  # all that follow have none either
         if places := refused(same, answers[at]):
             raise refusal(sent[at], answers[at], [group[place] for place in places])
         if answers[at].created and is_changed(same):
@@ -98,6 +100,9 @@ def _insert_all(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
     rows = holders(connection, lacking) if lacking else {}
     told: Answers = {}
     for at, (group, same) in enumerate(zip(groups, jobs_of, strict=True)):
+        if len(group) == 1:
+            told[group[0]] = answers[at]
+            continue
         told.update(zip(group, parts(same, answers[at], rows.get(sent[at].unique_key or "")), strict=True))
     return [told[position] for position in range(len(new_jobs))]
 

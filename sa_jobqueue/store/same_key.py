@@ -63,8 +63,6 @@ def parts(
     same: Sequence[NewJob], answer: Inserted, changed: Mapping[str, Any] | None = None
 ) -> list[Inserted]:
     """What each of them is told, when this is the answer for the folded one; `changed` is the row that the first created."""
-    if len(same) == 1:
-        return [answer]
     waited = answer.outcome in ("created", *CHANGES.values())
     told: list[Inserted] = []
     for new_job in same:

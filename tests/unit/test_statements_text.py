@@ -97,7 +97,7 @@ def test_claim() -> None:
         "greatest(least(jobqueue_jobs.created_at, CAST('9999-12-30T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)), "
         "CAST('0001-01-02T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)) AS created_at, "
         "jobqueue_jobs.idempotency_key, "
-        "coalesce(jobqueue_jobs.expires_at <= statement_timestamp(), false) AS expired"
+        "coalesce(jobqueue_jobs.expires_at <= statement_timestamp(), false) AS expired, jobqueue_jobs.key_scope"
     )
 
 
