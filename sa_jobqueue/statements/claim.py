@@ -37,7 +37,8 @@ def _chosen(*, locked: bool) -> Select[Any]:
     """What is next: at most a queue's quota from each queue, by priority, due time and id.
 
     Behind the marks, where there are any. Locked, the ids alone, and no more rows are locked than these; else queue
-    and id.
+    and id. NO KEY UPDATE as in `held`: a row of an application that is being written and points at a job hides it from
+    nobody.
     """
     wanted = (
         func.unnest(array("queues", Text), array("quotas", Integer))
@@ -60,7 +61,7 @@ def _chosen(*, locked: bool) -> Select[Any]:
         .limit(wanted.c.quota)
         .correlate(wanted, level)
     )
-    due = (head.with_for_update(skip_locked=True) if locked else head).lateral("due")
+    due = (head.with_for_update(key_share=True, skip_locked=True) if locked else head).lateral("due")
     # The series is scanned upwards, and with it the priorities: the plan test holds that.
     taken = (
         select(due.c.id)
@@ -119,7 +120,7 @@ def claim_listed() -> Update:
         select(job.c.id)
         .where(job.c.id == any_(keys("ids", BigInteger)), *still_due(job))
         .order_by(job.c.id)
-        .with_for_update(skip_locked=True)
+        .with_for_update(key_share=True, skip_locked=True)
     )
 
 

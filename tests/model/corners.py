@@ -107,6 +107,10 @@ CORNERS: dict[str, list[Step]] = {
         *(("cancel", {"rows": [0, 1]}), ("cancel", {"rows": [2, 3]}), _settle("snooze")),
         *(_settle("discard"), _settle("release"), _wait(2), _rescue_found()),
     ],
+    "a foreign key points at a job": [
+        *(_enqueue(_job()), ("lock", {"rows": [0], "strength": "key share"}), _claim(), _settle("retry")),
+        *(_wait(1), _prune("dead"), _COMMIT, _prune("dead")),
+    ],
     "a row is locked": [
         *(_enqueue(_job(), _job(due=1)), _claim(1), ("lock", {"rows": [0, 1], "strength": "row"})),
         *(*map(_settle, TARGETS), _wait(2), _rescue_known(age=0), _claim(), _report(0)),

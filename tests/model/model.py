@@ -62,7 +62,7 @@ class Model:
                 job
                 for job in self.jobs.values()
                 if (job.status, job.queue) == ("ready", queue) and job.kind in kinds
-                if job.run_at <= self.now and job.id not in self.locks
+                if job.run_at <= self.now and self.locks.get(job.id) != "row"
             ]
             taken += sorted(due, key=lambda job: (job.priority, job.run_at, job.id))[:quota]
         for job in taken:
@@ -285,7 +285,7 @@ class Model:
         self._written, self._landed_inside, self.locks = {}, {}, {}
 
     def lock(self, job_id: int, strength: Lock) -> None:
-        """The other transaction holds the row; with KEY SHARE as a foreign key does, which stops who takes it FOR UPDATE."""
+        """The other transaction holds the row; with KEY SHARE as a foreign key does, which stops a prune alone."""
         if self.locks.get(job_id) != "row" and job_id in self.jobs:
             self.locks[job_id] = strength
 

@@ -144,6 +144,7 @@ STATEMENTS: dict[str, Changed] = {
     "claim takes running jobs": _one(
         claim.claim, "job.status = 'ready'", "job.status IN ('ready', 'running')"
     ),
+    "claim stands back for a foreign key": _one(claim.claim, "FOR NO KEY UPDATE", "FOR UPDATE"),
     "claim does not count": _one(
         claim.claim, "attempts=(least(jobqueue_jobs.attempts, 2147483646) + 1), ", ""
     ),

@@ -172,6 +172,16 @@ def test_a_lost_claim_with_a_request_is_cancelled(engine: Engine, store: Store, 
     assert (row.status, row.reason, row.finished_at is None) == ("cancelled", "cancelled", False)
 
 
+def test_a_foreign_key_is_no_obstacle(engine: Engine, store: Store) -> None:
+    """An application that writes a row which points at a waiting job does not keep it from being claimed meanwhile."""
+    job_id = add_job(engine)
+    with engine.begin() as application:
+        application.execute(
+            select(jobs.c.id).where(jobs.c.id == job_id).with_for_update(read=True, key_share=True)
+        )
+        assert claim_ids(store, {"default": 5}) == [job_id]
+
+
 def test_a_lost_claim_is_given_back_around_a_lock(engine: Engine, store: Store, token: UUID) -> None:
     """A row that an application has locked is not waited for; the next release, a renewal later, gives it back."""
     ids = [add_job(engine) for _ in range(3)]

@@ -87,7 +87,7 @@ def test_claim() -> None:
         "[((wanted.position - 1) * 10 + level.priority + 1)], CAST('-infinity' AS TIMESTAMP WITH TIME ZONE)), "
         "coalesce((CAST(%(low_ids)s::BIGINT[] AS BIGINT[]))"
         "[((wanted.position - 1) * 10 + level.priority + 1)], CAST('-9223372036854775808' AS BIGINT))) "
-        "ORDER BY job.run_at, job.id LIMIT wanted.quota FOR UPDATE SKIP LOCKED) AS due ON true "
+        "ORDER BY job.run_at, job.id LIMIT wanted.quota FOR NO KEY UPDATE SKIP LOCKED) AS due ON true "
         "LIMIT wanted.quota) AS taken ON true))) RETURNING "
         "jobqueue_jobs.id, jobqueue_jobs.kind, jobqueue_jobs.queue, jobqueue_jobs.payload, "
         "jobqueue_jobs.payload_version, jobqueue_jobs.priority, jobqueue_jobs.attempts, jobqueue_jobs.returned, "
@@ -99,6 +99,13 @@ def test_claim() -> None:
         "jobqueue_jobs.idempotency_key, "
         "coalesce(jobqueue_jobs.expires_at <= statement_timestamp(), false) AS expired, jobqueue_jobs.key_scope"
     )
+
+
+@pytest.mark.parametrize("build", [claim.claim, claim.claim_listed])
+def test_a_claim_stands_back_for_writers_alone(build: Callable[[], Any]) -> None:
+    """What is locked is left out, but not for the KEY SHARE of a foreign key that points at the job."""
+    (lock,) = re.findall(r"FOR [A-Z ]*UPDATE[A-Z ]*", text_of(build()))
+    assert lock == "FOR NO KEY UPDATE SKIP LOCKED"
 
 
 @pytest.mark.parametrize("build", BATCHES)
