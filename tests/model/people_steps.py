@@ -94,8 +94,8 @@ class PeopleSteps(History):
         ]
 
     def _entered(self, wanted: Sequence[tuple[Any, ...]], answers: Sequence[Any], *, scope: str) -> None:
-        keyed: list[tuple[Any, int]] = []
-        free: list[tuple[Any, int]] = []
+        keyed: list[tuple[str, int]] = []
+        free: list[int] = []
         for number, (columns, answer) in enumerate(zip(wanted, answers, strict=True)):
             job_id, created = answer.id, answer.created
             kind, queue, priority, due, expires, attempts, key = columns
@@ -118,9 +118,12 @@ class PeopleSteps(History):
                 max_attempts=attempts,
             )
             self.reach("enqueue")
-            (free if key is None else keyed).append((key, job_id))
+            if key is None:
+                free.append(job_id)
+            else:
+                keyed.append((key, job_id))
         # Keyed ones get the lower ids, in the order of their keys; the others follow as they were added.
-        ids = [job_id for _, job_id in sorted(keyed)] + [job_id for _, job_id in free]
+        ids = [job_id for _, job_id in sorted(keyed)] + free
         assert ids == sorted(ids)
         self.ids += ids
 

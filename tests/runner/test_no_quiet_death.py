@@ -120,8 +120,10 @@ def test_each_statement_of_each_loop_fails(
     monkeypatch.setattr("sa_jobqueue.loop.LONGEST_BACKOFF", 0.02)
     monkeypatch.setattr("sa_jobqueue.runner.idling.REFUSED_PAUSE", 0.1)
     with whole(engine, database_url) as (work, _):
+        listens = "query LIKE 'LISTEN %'"
+        wait_until(lambda: sessions(engine, listens) == 1, what="the listener")
         began.set()
-        terminate(engine, "query LIKE 'LISTEN %'")  # or the listener would have nothing to say
+        terminate(engine, listens)  # or it would have nothing to say
         work.prove(within=2 * SOON)
         all_of_them = len(ERRORS[errors])
         wait_until(lambda: {loop for (loop, _), times in failed.items() if times == all_of_them} == CONNECTED)

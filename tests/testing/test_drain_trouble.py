@@ -176,11 +176,11 @@ def test_a_cancelled_drain_cancels_its_handler(application: Engine) -> None:
     """A timeout around the drain ends the handler as well, and nothing is settled."""
     jobs = Registry()
     ended = []
-    limit = asyncio.timeout(None)
+    limits: list[asyncio.Timeout] = []
 
     @jobs.handler("k")
     async def k() -> None:
-        limit.reschedule(0)
+        limits[0].reschedule(0)
         try:
             await asyncio.Event().wait()
         finally:
@@ -191,7 +191,8 @@ def test_a_cancelled_drain_cancels_its_handler(application: Engine) -> None:
         async with AsyncSession(engine) as session:
             session.add(enqueue("k"))
             with pytest.raises(TimeoutError):
-                async with limit:
+                async with asyncio.timeout(None) as limit:
+                    limits.append(limit)
                     await drain(session, jobs)
 
     asyncio.run(main())
