@@ -120,7 +120,7 @@ def test_each_statement_of_each_loop_fails(
     monkeypatch.setattr("sa_jobqueue.loop.LONGEST_BACKOFF", 0.02)
     monkeypatch.setattr("sa_jobqueue.runner.idling.REFUSED_PAUSE", 0.1)
     with whole(engine, database_url) as (work, _):
-        listens = "query LIKE 'LISTEN %'"
+        listens = "query LIKE 'LISTEN \"jobqueue%'"  # to jobs, after its probe
         wait_until(lambda: sessions(engine, listens) == 1, what="the listener")
         began.set()
         terminate(engine, listens)  # or it would have nothing to say

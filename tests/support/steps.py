@@ -17,6 +17,8 @@ from pathlib import Path
 WITHOUT_SQL = ("tests/simulation", "tests/server")
 #: Half of the time, most of it spent waiting for leases, processes and servers: a run of its own beside all others.
 PATIENT = "tests/runner"
+#: The proof of the protocol: a few long tests, each of them once.
+PROOF = ("tests/chaos", "tests/crash_points", "tests/model")
 CLOSING = re.compile(r"(passed|failed|skipped|deselected|collected|errors?|no tests ran).* in [\d.]+s")
 
 
@@ -63,9 +65,8 @@ def pytest(python: Path, arguments: Sequence[str] = ()) -> Step:
 
 
 def all_tests(python: Path) -> list[Step]:
-    """The same with nothing chosen: in two runs."""
-    chosen = (("pytest", [f"--ignore={PATIENT}"]), ("pytest, runners", [PATIENT]))
-    return [replace(pytest(python, arguments), name=name) for name, arguments in chosen]
+    """The same with nothing chosen: in three runs."""
+    return _runs(python, {"runners": (PATIENT,), "protocol": PROOF})
 
 
 def oldest_sqlalchemy(python: Path) -> list[Step]:
@@ -78,7 +79,7 @@ def oldest_sqlalchemy(python: Path) -> list[Step]:
             command=(*step.command, *left_out),
             environment={**step.environment, "SA_JOBQUEUE_TEST_POSTGRES": "wheel"},
         )
-        for step in all_tests(python)
+        for step in _runs(python, {"runners": (PATIENT,)})
     ]
 
 
@@ -108,6 +109,15 @@ def run(steps: Sequence[Step]) -> int:
             print(result.closing)
     sys.stdout.flush()
     return 0 if all(result.passed for result in results) else 1
+
+
+def _runs(python: Path, apart: Mapping[str, Sequence[str]]) -> list[Step]:
+    """All tests: some folders in runs of their own, by name, and the rest in one."""
+    rest = [f"--ignore={part}" for parts in apart.values() for part in parts]
+    return [
+        replace(pytest(python, rest), name="pytest"),
+        *(replace(pytest(python, parts), name=f"pytest, {name}") for name, parts in apart.items()),
+    ]
 
 
 def _pytest(python: Path, arguments: Sequence[str]) -> tuple[str, ...]:

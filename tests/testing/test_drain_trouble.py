@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -186,14 +187,17 @@ def test_a_cancelled_drain_cancels_its_handler(application: Engine) -> None:
         finally:
             ended.append(True)
 
+    async def limited(draining: Awaitable[object]) -> None:
+        async with asyncio.timeout(None) as limit:
+            limits.append(limit)
+            await draining
+
     async def main() -> None:
         engine = create_async_engine(application.url, poolclass=NullPool)
         async with AsyncSession(engine) as session:
             session.add(enqueue("k"))
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(None) as limit:
-                    limits.append(limit)
-                    await drain(session, jobs)
+                await limited(drain(session, jobs))
 
     asyncio.run(main())
     assert ended == [True]
