@@ -145,6 +145,7 @@ def read_only(world: World, chance: Random) -> None:
 def crowd(world: World, chance: Random) -> None:
     """All places are taken, by somebody who is faster whenever one becomes free; who got one all the same loses it."""
     with world.server_lock, ExitStack() as places:
+        world.watch.rows("SELECT")  # it may have lost its connection, and would find no place for another
         ends_at: float | None = None
         while ends_at is None or time.monotonic() < ends_at:
             try:
