@@ -37,8 +37,7 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine
     """Insert jobs from `enqueue()` now, and tell for each, in order, its id and what became of it.
 
     One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Several jobs with one key
-    are treated as if they came one after another. The Job objects stay outside
-    the session; their `enqueued` is set. With an async target this is a coroutine, and nothing happens until it is
+    are treated as if they came one after another. The Job objects stay outside the session; their `enqueued` is set. With an async target this is a coroutine, and nothing happens until it is
     awaited. On a connection in AUTOCOMMIT every statement is a transaction of its own; a session in it is refused.
 
     Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
@@ -51,14 +50,12 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
     items, new_jobs = _collected(jobs)
     if not items:
         return []
-    own = own_key(target)
-    for new_job in new_jobs if own else ():
-        refuse_own_key(own, new_job)
+    refuse_own_key(own_key(target), new_jobs)
     connection = enqueuing_connection(target)
     result = []
     for job, answer in zip(items, insert_jobs(connection, new_jobs), strict=True):
-        vars(job)["_enqueued"] = answer.told
-        result.append(answer.told)
+        vars(job)["_enqueued"] = enqueued = answer.told
+        result.append(enqueued)
     return result
 
 

@@ -90,13 +90,13 @@ def read_key(idempotency_key: Any, unique_by: Any, key_scope: Any, on_conflict: 
     return Key(given, () if unique_by is None else _names(unique_by), key_scope, on_conflict)
 
 
-def refuse_own_key(own: str | None, new_job: NewJob) -> None:
-    """Raise EnqueueError for a job with the key of the one that this very transaction completes, and sets free by it.
+def refuse_own_key(own: str | None, new_jobs: Iterable[NewJob]) -> None:
+    """Raise EnqueueError for one of these with the key of the one that this very transaction completes, and sets free by it.
 
     It would be told of a job that is done the moment that the caller commits, and nobody would do what is asked for.
     """
     # A period that the database's clock has yet to choose makes it another key.
-    if own is not None and new_job.period is None and new_job.unique_key == own:
+    if own is not None and any(one.period is None and one.unique_key == own for one in new_jobs):
         raise EnqueueError(
             f"the idempotency key {own!r} belongs to the job that this transaction completes, and is free once that has "
             "committed: enqueue the next one after the block, or give it another key"

@@ -84,12 +84,11 @@ def _undo_rolled_back(_session: Session, obj: object) -> None:
 def _insert(session: Session, ready: list[tuple[Job, NewJob]], waiting: list[Job]) -> list[Job]:
     """Insert what is ready, and what a reference to another job held up; the rest is returned."""
     while ready:
-        own = own_key(session)
-        for _, new_job in ready if own else ():
-            refuse_own_key(own, new_job)
+        new_jobs = [new_job for _, new_job in ready]
+        refuse_own_key(own_key(session), new_jobs)
         connection = enqueuing_connection(session)
         try:
-            answers = insert_jobs(connection, [new_job for _, new_job in ready])
+            answers = insert_jobs(connection, new_jobs)
         except DuplicateKeyError as error:
             # It would be refused again by the next flush, and the caller is told that the transaction can go on.
             for index in error.indexes:

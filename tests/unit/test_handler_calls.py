@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
@@ -14,30 +13,10 @@ from sa_jobqueue.context import JobContext as Renamed
 from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.records import HandlerCall
 from sa_jobqueue.registry import Registry
+from tests.support.handlers import CONTEXT, embed, nothing
 
 if TYPE_CHECKING:
     from elsewhere import Document  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
-
-CONTEXT = JobContext(
-    id=17,
-    kind="k",
-    queue="default",
-    payload={},
-    attempt=1,
-    max_attempts=5,
-    idempotency_key=None,
-    run_at=datetime(2030, 1, 1, tzinfo=UTC),
-    created_at=datetime(2030, 1, 1, tzinfo=UTC),
-    runner_id="host-1",
-)
-
-
-def embed(ctx: JobContext, document_id: int, model: str = "m1") -> tuple[JobContext, int, str]:
-    return ctx, document_id, model
-
-
-def nothing() -> str:
-    return "ran"
 
 
 def any_fields(ctx: JobContext, document_id: int, **rest: Any) -> tuple[int, dict[str, Any]]:

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 import functools
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from sa_jobqueue.context import JobContext
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, delays, exponential, fixed, never
-
-if TYPE_CHECKING:
-    pass  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
-
-CONTEXT = JobContext(
-    id=17,
-    kind="k",
-    queue="default",
-    payload={},
-    attempt=1,
-    max_attempts=5,
-    idempotency_key=None,
-    run_at=datetime(2030, 1, 1, tzinfo=UTC),
-    created_at=datetime(2030, 1, 1, tzinfo=UTC),
-    runner_id="host-1",
-)
-
-
-def embed(ctx: JobContext, document_id: int, model: str = "m1") -> tuple[JobContext, int, str]:
-    return ctx, document_id, model
+from tests.support.handlers import CONTEXT, embed, nothing
 
 
 def plain(document_id: int) -> int:
     return document_id
-
-
-def nothing() -> str:
-    return "ran"
 
 
 # --- registration -----------------------------------------------------------------------------------------------
