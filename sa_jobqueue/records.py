@@ -1,7 +1,7 @@
 """Plain values that cross the layers: what is asked of the store and what it answers.
 
-Frozen, free of sessions and connections, safe to pickle. No logic beyond reading their own fields. What a runner makes
-for every single job is a named tuple: making a frozen dataclass takes up to eight times as long.
+Frozen, free of sessions and connections, safe to pickle. No logic beyond reading their own fields. What is made for
+every single job is a named tuple: making a frozen dataclass takes up to eight times as long.
 """
 
 from __future__ import annotations
@@ -60,12 +60,11 @@ class Enqueued:
         return f"Enqueued(id={self.id}, outcome={self.outcome!r}{told})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(NamedTuple):
     """One row to insert, checked and complete: the payload is JSON text, times are aware."""
 
+    payload: str
     kind: str
-    payload: str = field(repr=False)
     queue: str = DEFAULT_QUEUE
     payload_version: int = DEFAULT_PAYLOAD_VERSION
     priority: int = DEFAULT_PRIORITY
@@ -87,9 +86,12 @@ class NewJob:
         """The value that the unique index guards."""
         return self.idempotency_key if self.bucket is None else f"{self.idempotency_key}@{self.bucket}"
 
+    def __repr__(self) -> str:
+        # Never the payload, for reprs end up in logs.
+        return f"NewJob(kind={self.kind!r}, queue={self.queue!r}, unique_key={self.unique_key!r})"
 
-@dataclass(frozen=True, slots=True)
-class Inserted:
+
+class Inserted(NamedTuple):
     """The store's answer for one `NewJob`.
 
     `values` holds columns of the row by name: of a created one those that the database chose, of any other all but the
@@ -107,7 +109,8 @@ class Inserted:
     @property
     def told(self) -> Enqueued:
         """What the caller is told."""
-        return Enqueued(self.id, self.outcome, JobStatus(self.values.get("status", JobStatus.READY)))
+        status = self.values.get("status")
+        return Enqueued(self.id, self.outcome, JobStatus.READY if status is None else JobStatus(status))
 
 
 class ClaimedJob(NamedTuple):

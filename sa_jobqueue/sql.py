@@ -81,19 +81,23 @@ def priorities() -> TableValuedAlias:
 
 def interval(name: str) -> ColumnElement[Any]:
     """One duration as a parameter."""
-    return cast(bindparam(name, type_=INTERVAL), INTERVAL)
+    return value(name, INTERVAL)
 
 
 def instant(name: str) -> ColumnElement[Any]:
     """One time as a parameter; NULL is before all times."""
     kind = DateTime(timezone=True)
-    return func.coalesce(cast(bindparam(name, type_=kind), kind), cast(word("-infinity"), kind))
+    return func.coalesce(value(name, kind), cast(word("-infinity"), kind))
+
+
+def value(name: str, kind: type[TypeEngine[Any]] | TypeEngine[Any]) -> ColumnElement[Any]:
+    """A parameter of this type, which may be NULL."""
+    return cast(bindparam(name, type_=kind), kind)
 
 
 def array(name: str, item: type[TypeEngine[Any]] | TypeEngine[Any]) -> ColumnElement[Any]:
     """An array parameter, cast in the text: an empty or all-NULL list has no type of its own."""
-    kind: ARRAY[Any] = ARRAY(item, dimensions=1)
-    return cast(bindparam(name, type_=kind), kind)
+    return value(name, ARRAY(item, dimensions=1))
 
 
 def keys(name: str, item: type[BigInteger | Uuid[UUID]]) -> ColumnElement[Any]:

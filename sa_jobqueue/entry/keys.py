@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from sa_jobqueue.errors import EnqueueError
@@ -39,12 +39,12 @@ class Key:
         key = self.given or self._made(new_job.kind, payload)
         if key is None:
             return new_job
-        new_job = replace(new_job, idempotency_key=key, key_scope="row", on_conflict=self.on_conflict)
+        new_job = new_job._replace(idempotency_key=key, key_scope="row", on_conflict=self.on_conflict)
         if not isinstance(self.scope, Period):
-            return replace(new_job, key_scope=self.scope)
+            return new_job._replace(key_scope=self.scope)
         length, at = self.scope.length, self.scope.at
         return (
-            replace(new_job, period=length) if at is None else replace(new_job, bucket=bucket_of(at, length))
+            new_job._replace(period=length) if at is None else new_job._replace(bucket=bucket_of(at, length))
         )
 
     def is_plain(self, new_job: NewJob) -> bool:

@@ -6,7 +6,7 @@ that it can be inserted again after a rollback.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class Request:
         if not self.refs:
             return self.new_job, self.payload
         payload = resolve(self.payload, value_of)
-        new_job = replace(self.new_job, payload=encode(payload))
+        new_job = self.new_job._replace(payload=encode(payload))
         return (new_job if self.key is None else self.key.put(new_job, payload)), payload
 
 

@@ -9,7 +9,6 @@ holder            ready          running       done, dead, cancelled
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import DuplicateKeyError
@@ -18,6 +17,7 @@ from sa_jobqueue.queries.keys import holders_of_keys, transaction_time
 from sa_jobqueue.records import Inserted
 from sa_jobqueue.statements.replace import change_parameters, change_waiting
 from sa_jobqueue.states import JobStatus
+from sa_jobqueue.store.batch import kinds_of
 from sa_jobqueue.store.same_key import CHANGES
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def _outcome(new_job: NewJob, status: str) -> EnqueueOutcome | None:
 
 def with_buckets(connection: Connection, new_jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """The same with a bucket for each that leaves its choice to the database: that of the transaction's start."""
-    if all(new_job.period is None for new_job in new_jobs):
+    if all(kind.period is None for kind in kinds_of(new_jobs)):
         return new_jobs
     now = connection.execute(transaction_time()).scalar_one()
     return [
         new_job
         if new_job.period is None
-        else replace(new_job, bucket=bucket_of(now, new_job.period), period=None)
+        else new_job._replace(bucket=bucket_of(now, new_job.period), period=None)
         for new_job in new_jobs
     ]

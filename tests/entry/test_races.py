@@ -175,13 +175,13 @@ def vanishing(monkeypatch: pytest.MonkeyPatch, engine: Engine, times: int) -> Ca
     count = 0
     real_insert, real_read = inserts._insert_once, conflicts.holders_of_keys
 
-    def insert(connection: object, new_jobs: list[NewJob], *rest: object) -> None:
+    def insert(connection: object, new_jobs: list[NewJob], *rest: object) -> object:
         if count < times:
             with engine.begin() as other:
                 other.execute(
                     jobs.insert().values(kind="held", idempotency_key="x", key_scope="row", unique_key="x")
                 )
-        real_insert(connection, new_jobs, *rest)  # type: ignore[arg-type]
+        return real_insert(connection, new_jobs, *rest)  # type: ignore[arg-type]
 
     def read() -> object:
         nonlocal count
