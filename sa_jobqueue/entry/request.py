@@ -6,9 +6,8 @@ that it can be inserted again after a rollback.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue import arguments
 from sa_jobqueue.entry.keys import Key, read_key
@@ -48,8 +47,7 @@ _GIVEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What was asked for. `payload` is a copy, in which `refs` stand in the place of values; `key` may be made of it."""
 
     new_job: NewJob
@@ -248,8 +246,8 @@ def _request(
     arguments.check_times(run_at=run_at, delay=delay, expires_at=expires_at)
     fixed = fix(payload)
     new_job = NewJob(
-        kind=arguments.name("kind", kind),
         payload=fixed.text,
+        kind=arguments.name("kind", kind),
         queue=DEFAULT_QUEUE if queue is None else arguments.name("queue", queue),
         payload_version=DEFAULT_PAYLOAD_VERSION
         if payload_version is None

@@ -30,7 +30,7 @@ from sa_jobqueue.records import (
     DEFAULT_QUEUE,
     NewJob,
 )
-from sa_jobqueue.sql import array, number, value, word
+from sa_jobqueue.sql import array, joined, number, texts, value, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def insert_jobs(*, shown: bool = True) -> ReturningInsert[*tuple[Any, ...]]:
     """
     schema_in_use()
     given = (
-        func.unnest(*(array(name, item) for name, item, _ in COLUMNS))
+        func.unnest(*given_arrays())
         .table_valued(*(name for name, _, _ in COLUMNS), with_ordinality="position")
         .render_derived(name="given")
     )
@@ -80,10 +80,11 @@ def insert_jobs(*, shown: bool = True) -> ReturningInsert[*tuple[Any, ...]]:
 
 
 @cache
-def insert_job() -> ReturningInsert[*tuple[Any, ...]]:
+def insert_job(*, shown: bool = True) -> ReturningInsert[*tuple[Any, ...]]:
     """The same for one job: `insert_parameter()`."""
     schema_in_use()
-    return _insert(SimpleNamespace(**{name: value(name, item) for name, item, _ in COLUMNS}), SHOWN)
+    row = SimpleNamespace(**{name: value(name, item) for name, item, _ in COLUMNS})
+    return _insert(row, SHOWN if shown else SHOWN[:2])
 
 
 def _insert(row: Any, answer: Sequence[str], *order: ColumnElement[int]) -> ReturningInsert[Any]:
@@ -107,6 +108,13 @@ def _insert(row: Any, answer: Sequence[str], *order: ColumnElement[int]) -> Retu
     )
 
 
+def given_arrays(prefix: str = "") -> list[ColumnElement[Any]]:
+    """The arrays of `insert_parameters()`, in the order of COLUMNS; `prefix` stands before the names of the parameters."""
+    return [
+        texts(prefix + name) if name == "payload" else array(prefix + name, item) for name, item, _ in COLUMNS
+    ]
+
+
 def asked_for(row: Any) -> dict[Any, ColumnElement[Any]]:
     """What a row of the arrays asks for, all but its key: column and value."""
     return {
@@ -126,17 +134,19 @@ def due(row: Any) -> ColumnElement[Any]:
     return func.coalesce(row.run_at, func.now() + row.delay, func.now())
 
 
-def insert_parameters(new_jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+def insert_parameters(new_jobs: Sequence[NewJob]) -> dict[str, Any]:
     """The arrays for `insert_jobs()`."""
     columns = dict(zip(NewJob._fields, zip(*new_jobs, strict=True), strict=True))
     if columns["bucket"].count(None) < len(new_jobs):
         columns["unique_key"] = tuple(new_job.unique_key for new_job in new_jobs)
     else:
         columns["unique_key"] = columns["idempotency_key"]
-    return {
+    parameters: dict[str, Any] = {
         name: [] if columns[name].count(default) == len(new_jobs) else list(columns[name])
         for name, _, default in COLUMNS
     }
+    parameters["payload"] = joined(columns["payload"])
+    return parameters
 
 
 def insert_parameter(new_job: NewJob) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def _answers(
 
 def _insert_once(connection: Connection, new_jobs: list[NewJob], shown: bool) -> Sequence[Any]:
     if len(new_jobs) == 1:
-        return connection.execute(insert_job(), insert_parameter(new_jobs[0])).all()
+        return connection.execute(insert_job(shown=shown), insert_parameter(new_jobs[0])).all()
     return connection.execute(insert_statement(shown=shown), insert_parameters(new_jobs)).all()
 
 
