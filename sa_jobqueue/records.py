@@ -37,8 +37,7 @@ MOST_ATTEMPTS = LAST_PAYLOAD_VERSION = 2_000_000_000
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """What became of one enqueued job; outlives the session, expiry and commit.
 
     `outcome` is "created", or tells what was done about the job that already held the idempotency key, whose id is `id`:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, overload
 from sqlalchemy import inspect
 from sqlalchemy.orm.attributes import instance_state
 
+from sa_jobqueue.batch import Batch
 from sa_jobqueue.entry.keys import refuse_own_key
 from sa_jobqueue.entry.objects import Listed, Passing
 from sa_jobqueue.entry.references import stored_value
 from sa_jobqueue.entry.request import passed_instead, request_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
-from sa_jobqueue.store.batch import Batch
 from sa_jobqueue.store.inserts import enqueue_jobs
 from sa_jobqueue.store.sessions import enqueuing_connection, own_key, run_on
 

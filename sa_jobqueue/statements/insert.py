@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import DateTime, Integer, SmallInteger, Text, cast, func, or_, select
 from sqlalchemy.dialects.postgresql import INTERVAL, JSONB, insert
 
+from sa_jobqueue.batch import columns_of
 from sa_jobqueue.models import jobs, schema_in_use
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
-    NewJob,
 )
 from sa_jobqueue.sql import array, joined, number, texts, value, word
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
     from sqlalchemy.sql.dml import ReturningInsert
     from sqlalchemy.sql.type_api import TypeEngine
+
+    from sa_jobqueue.records import NewJob
 
 _TIMESTAMP = DateTime(timezone=True)
 
@@ -136,11 +138,11 @@ def due(row: Any) -> ColumnElement[Any]:
 
 def insert_parameters(new_jobs: Sequence[NewJob]) -> dict[str, Any]:
     """The arrays for `insert_jobs()`."""
-    columns = dict(zip(NewJob._fields, zip(*new_jobs, strict=True), strict=True))
-    if columns["bucket"].count(None) < len(new_jobs):
-        columns["unique_key"] = tuple(new_job.unique_key for new_job in new_jobs)
-    else:
+    columns = {**columns_of(new_jobs)}
+    if columns["bucket"].count(None) == len(new_jobs):
         columns["unique_key"] = columns["idempotency_key"]
+    else:
+        columns["unique_key"] = [new_job.unique_key for new_job in new_jobs]
     parameters: dict[str, Any] = {
         name: [] if columns[name].count(default) == len(new_jobs) else list(columns[name])
         for name, _, default in COLUMNS

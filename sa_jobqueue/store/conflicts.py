@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.batch import kinds_of
 from sa_jobqueue.errors import DuplicateKeyError
 from sa_jobqueue.periods import bucket_of
 from sa_jobqueue.queries.keys import holders_of_keys, transaction_time
 from sa_jobqueue.records import Inserted
 from sa_jobqueue.statements.replace import change_parameters, change_waiting
 from sa_jobqueue.states import JobStatus
-from sa_jobqueue.store.batch import kinds_of
 from sa_jobqueue.store.same_key import CHANGES
 
 if TYPE_CHECKING:

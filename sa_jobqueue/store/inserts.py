@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sqlalchemy import TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 
+from sa_jobqueue.batch import kinds_of, payloads_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.failures import hide_values
 from sa_jobqueue.models import jobs
@@ -17,7 +18,6 @@ from sa_jobqueue.queries.session import unheard
 from sa_jobqueue.records import Enqueued, Inserted
 from sa_jobqueue.statements.insert import SHOWN, insert_job, insert_parameter, insert_parameters
 from sa_jobqueue.statements.insert import insert_jobs as insert_statement
-from sa_jobqueue.store.batch import kinds_of
 from sa_jobqueue.store.callers_connection import in_autocommit
 from sa_jobqueue.store.conflicts import answer_held, holders, refusal, with_buckets
 from sa_jobqueue.store.same_key import arranged, is_changed, parts, refused
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from sa_jobqueue.batch import Batch
     from sa_jobqueue.records import NewJob
-    from sa_jobqueue.store.batch import Batch
     from sa_jobqueue.store.same_key import Sending
 
 #: Bounds of one statement: more jobs are no faster, and more text would near the gigabyte that an array can take.
@@ -145,26 +145,35 @@ def _answers(
     free: list[AnswerT] = []
     missing: Sequence[int] = range(len(sending.sent))
     for _ in range(ROUNDS):
-        for chunk in _chunks(sending.sent, missing):
-            new_jobs = list(chunk.values())
+        for places, new_jobs in _chunks(sending.sent, missing):
+            keyed = _places(places, new_jobs) if sending.keyed else {}
             rows = _insert_once(connection, new_jobs, form.shown)
-            keyed = {key: at for at, new_job in chunk.items() if (key := new_job.unique_key) is not None}
-            answers |= {keyed[row[1]]: _created(row) for row in rows if row[1] is not None}
             # Ids are given out in the order of the INSERT, but RETURNING promises no order of its own.
             without_key = sorted((row for row in rows if row[1] is None), key=itemgetter(0))
-            _check_count(len(chunk) - len(keyed), len(without_key))
+            _check_count(len(places) - len(keyed), len(without_key))
             free += map(form.of_row, without_key)
+            if keyed:
+                answers |= {keyed[row[1]]: _created(row) for row in rows if row[1] is not None}
         missing = [at for at in range(sending.keyed) if at not in answers]
-        for chunk in _chunks(sending.sent, missing):
-            held = {new_job.unique_key or "": at for at, new_job in chunk.items()}
-            told = answer_held(connection, {key: chunk[at] for key, at in held.items()})
+        for places, new_jobs in _chunks(sending.sent, missing):
+            held = _places(places, new_jobs)
+            told = answer_held(connection, dict(zip(held, new_jobs, strict=True)))
             answers |= {held[key]: answer for key, answer in told.items()}
         if not (missing := [at for at in missing if at not in answers]):
             return answers, free
     raise _unanswered(connection, sending.sent[missing[0]])
 
 
-def _insert_once(connection: Connection, new_jobs: list[NewJob], shown: bool) -> Sequence[Any]:
+def _places(places: Sequence[int], new_jobs: Sequence[NewJob]) -> dict[str, int]:
+    """Where each key stands."""
+    return {
+        key: at
+        for at, new_job in zip(places, new_jobs, strict=True)
+        if (key := new_job.unique_key) is not None
+    }
+
+
+def _insert_once(connection: Connection, new_jobs: Sequence[NewJob], shown: bool) -> Sequence[Any]:
     if len(new_jobs) == 1:
         return connection.execute(insert_job(shown=shown), insert_parameter(new_jobs[0])).all()
     return connection.execute(insert_statement(shown=shown), insert_parameters(new_jobs)).all()
@@ -208,19 +217,21 @@ _TOLD = _Form(
 )
 
 
-def _chunks(new_jobs: Sequence[NewJob], places: Sequence[int]) -> Iterator[dict[int, NewJob]]:
-    chunk: dict[int, NewJob] = {}
-    text = 0
-    for at in places:
-        new_job = new_jobs[at]
-        size = len(new_job.payload)
-        if chunk and (len(chunk) == CHUNK or text + size > CHUNK_TEXT):
-            yield chunk
-            chunk, text = {}, 0
-        chunk[at] = new_job
+def _chunks(
+    new_jobs: Sequence[NewJob], places: Sequence[int]
+) -> Iterator[tuple[Sequence[int], Sequence[NewJob]]]:
+    """The jobs at these places, as many at a time as one statement takes."""
+    if not places:
+        return
+    if len(places) < len(new_jobs):
+        new_jobs = [new_jobs[at] for at in places]
+    begin, text = 0, 0
+    for at, size in enumerate(map(len, payloads_of(new_jobs))):
+        if at > begin and (at - begin == CHUNK or text + size > CHUNK_TEXT):
+            yield places[begin:at], new_jobs[begin:at]
+            begin, text = at, 0
         text += size
-    if chunk:
-        yield chunk
+    yield places[begin:], new_jobs[begin:]
 
 
 def _lacks_table(error: DBAPIError) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sa_jobqueue.batch import kinds_of
 from sa_jobqueue.records import Inserted
-from sa_jobqueue.store.batch import kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
