@@ -15,7 +15,6 @@ hash of the whole table. `ON CONFLICT` stays for the race, and waits then, as ev
 from __future__ import annotations
 
 from functools import cache
-from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import ColumnElement
+    from sqlalchemy.dialects.postgresql import Insert
     from sqlalchemy.sql.dml import ReturningInsert
     from sqlalchemy.sql.type_api import TypeEngine
 
@@ -59,7 +59,8 @@ COLUMNS: tuple[tuple[str, type[TypeEngine[Any]] | TypeEngine[Any], Any], ...] = 
     ("unique_key", Text, None),
     ("trace_context", Text, None),
 )
-_GETTERS = tuple((name, attrgetter(name)) for name, _, _ in COLUMNS)
+_KEYED = tuple(name for name, _, _ in COLUMNS)
+_FREE = tuple(name for name in _KEYED if name not in ("idempotency_key", "key_scope", "unique_key"))
 #: What the database decides about a new row, and the key by which the row is known.
 SHOWN = ("id", "unique_key", "run_at", "created_at", "updated_at")
 
@@ -82,11 +83,17 @@ def insert_jobs(*, shown: bool = True) -> ReturningInsert[*tuple[Any, ...]]:
 
 
 @cache
-def insert_job(*, shown: bool = True) -> ReturningInsert[*tuple[Any, ...]]:
-    """The same for one job: `insert_parameter()`."""
+def insert_job(*, keyed: bool, shown: bool = True) -> ReturningInsert[*tuple[Any, ...]]:
+    """The same for one job: `insert_parameter()`. Without a key it looks for none, which takes a tenth off a commit."""
     schema_in_use()
     row = SimpleNamespace(**{name: value(name, item) for name, item, _ in COLUMNS})
-    return _insert(row, SHOWN if shown else SHOWN[:2])
+    answer = SHOWN if shown else SHOWN[:2]
+    if keyed:
+        return _insert(row, answer)
+    values = {**asked_for(row), jobs.c.trace_context: cast(row.trace_context, JSONB)}
+    return _returning(
+        insert(jobs).from_select(list(values), select(*values.values()), include_defaults=False), answer
+    )
 
 
 def _insert(row: Any, answer: Sequence[str], *order: ColumnElement[int]) -> ReturningInsert[Any]:
@@ -100,14 +107,18 @@ def _insert(row: Any, answer: Sequence[str], *order: ColumnElement[int]) -> Retu
     held = jobs.alias("held")
     taken = select(held.c.unique_key).where(held.c.unique_key == row.unique_key).scalar_subquery()
     source = select(*values.values()).where(or_(row.unique_key.is_(None), taken.is_(None))).order_by(*order)
-    return (
+    return _returning(
         insert(jobs)
         .from_select(list(values), source, include_defaults=False)
         .on_conflict_do_nothing(
             index_elements=[jobs.c.unique_key], index_where=jobs.c.unique_key.is_not(None)
-        )
-        .returning(*(jobs.c[name] for name in answer))
+        ),
+        answer,
     )
+
+
+def _returning(statement: Insert, names: Sequence[str]) -> ReturningInsert[Any]:
+    return statement.returning(*(jobs.c[name] for name in names))
 
 
 def given_arrays(prefix: str = "") -> list[ColumnElement[Any]]:
@@ -153,4 +164,5 @@ def insert_parameters(new_jobs: Sequence[NewJob]) -> dict[str, Any]:
 
 def insert_parameter(new_job: NewJob) -> dict[str, Any]:
     """The values for `insert_job()`."""
-    return {name: getter(new_job) for name, getter in _GETTERS}
+    names = _FREE if new_job.idempotency_key is None else _KEYED
+    return {name: getattr(new_job, name) for name in names}

@@ -175,7 +175,9 @@ def _places(places: Sequence[int], new_jobs: Sequence[NewJob]) -> dict[str, int]
 
 def _insert_once(connection: Connection, new_jobs: Sequence[NewJob], shown: bool) -> Sequence[Any]:
     if len(new_jobs) == 1:
-        return connection.execute(insert_job(shown=shown), insert_parameter(new_jobs[0])).all()
+        alone = new_jobs[0]
+        statement = insert_job(keyed=alone.idempotency_key is not None, shown=shown)
+        return connection.execute(statement, insert_parameter(alone)).all()
     return connection.execute(insert_statement(shown=shown), insert_parameters(new_jobs)).all()
 
 

@@ -59,7 +59,7 @@ def test_the_insert_probes_the_index_of_keys(analysed: bool, plan_cache_mode: st
     with loaded(engine, analysed=analysed, plan_cache_mode=plan_cache_mode) as connection:
         plans = [
             explain(connection, insert_jobs(), insert_parameters(batch())),
-            explain(connection, insert_job(), insert_parameter(batch()[0])),
+            explain(connection, insert_job(keyed=True), insert_parameter(batch()[0])),
         ]
     for plan in plans:
         assert "Seq Scan on jobqueue_jobs" not in plan, plan

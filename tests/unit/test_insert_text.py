@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy.dialects import postgresql
 
@@ -68,12 +69,26 @@ def text(statement: object) -> str:
 def test_the_insert_is_this_text() -> None:
     """Any change of it is looked at: each clause is there for a measured reason."""
     assert text(insert_jobs()) == " ".join(EXPECTED.split())
-    assert text(insert_job()) == " ".join(EXPECTED_ALONE.split())
+    assert text(insert_job(keyed=True)) == " ".join(EXPECTED_ALONE.split())
+
+
+def test_a_job_alone_without_a_key_looks_for_none() -> None:
+    """It is the same but for the three columns of a key, and everything that is there for its sake."""
+    free = text(insert_job(keyed=False))
+    assert "unique_key" not in free.partition(" RETURNING ")[0]
+    assert "WHERE" not in free
+    assert "CONFLICT" not in free
+    same = (
+        " AS anon_1, CAST(CAST(%(payload)s",
+        "now() + CAST(%(delay)s AS INTERVAL), now())",
+        "CAST(%(trace_context)s",
+    )
+    assert all(part in free and part in text(insert_job(keyed=True)) for part in same)
 
 
 def test_times_do_not_travel_back_where_nobody_shows_them() -> None:
     """A hundred thousand answers are ids."""
-    for statement in (insert_job, insert_jobs):
+    for statement in (partial(insert_job, keyed=True), partial(insert_job, keyed=False), insert_jobs):
         brief = text(statement(shown=False))
         assert text(statement()).startswith(brief)
         assert brief.endswith("RETURNING jobqueue_jobs.id, jobqueue_jobs.unique_key")
