@@ -59,6 +59,10 @@ class Batch(Sequence[NewJob]):
         """The JSON texts, in the order of the jobs."""
         return self._payloads
 
+    def forget(self, places: slice) -> None:
+        """Let go of the payloads there, which have been sent and are empty from now on."""
+        self._payloads[places] = [""] * len(self._payloads[places])
+
     def columns(self) -> Mapping[str, Sequence[Any]]:
         """All values of each field, in the order of the jobs."""
         if len(self._known) == 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sqlalchemy import TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 
-from sa_jobqueue.batch import kinds_of, payloads_of
+from sa_jobqueue.batch import Batch, kinds_of, payloads_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.failures import hide_values
 from sa_jobqueue.models import jobs
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from sa_jobqueue.batch import Batch
     from sa_jobqueue.records import NewJob
     from sa_jobqueue.store.same_key import Sending
 
@@ -152,6 +151,8 @@ def _answers(
             without_key = sorted((row for row in rows if row[1] is None), key=itemgetter(0))
             _check_count(len(places) - len(keyed), len(without_key))
             free += map(form.of_row, without_key)
+            if isinstance(sending.sent, Batch):  # without keys nothing is sent twice
+                sending.sent.forget(slice(places[0], places[-1] + 1))
             if keyed:
                 answers |= {keyed[row[1]]: _created(row) for row in rows if row[1] is not None}
         missing = [at for at in range(sending.keyed) if at not in answers]
