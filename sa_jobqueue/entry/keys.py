@@ -39,12 +39,16 @@ class Key:
         key = self.given or self._made(new_job.kind, payload)
         if key is None:
             return new_job
-        new_job = new_job._replace(idempotency_key=key, key_scope="row", on_conflict=self.on_conflict)
-        if not isinstance(self.scope, Period):
-            return new_job._replace(key_scope=self.scope)
-        length, at = self.scope.length, self.scope.at
-        return (
-            new_job._replace(period=length) if at is None else new_job._replace(bucket=bucket_of(at, length))
+        period, bucket, scope = None, None, self.scope
+        if isinstance(scope, Period):
+            length, at = scope.length, scope.at
+            scope = "row"
+            if at is None:
+                period = length
+            else:
+                bucket = bucket_of(at, length)
+        return new_job._replace(
+            idempotency_key=key, key_scope=scope, on_conflict=self.on_conflict, period=period, bucket=bucket
         )
 
     def is_plain(self, new_job: NewJob) -> bool:

@@ -11,7 +11,6 @@ size of the process, each in a process of its own. `python -m tests.benchmarks.b
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -141,9 +140,15 @@ def _added(connection: Connection, jobs: Iterable[Job], how: str) -> int:
         tracemalloc.start()
         enqueue_many(connection, jobs)
         return tracemalloc.get_traced_memory()[1]
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = _resident("VmRSS")
     enqueue_many(connection, jobs)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - pages * resource.getpagesize()
+    return _resident("VmHWM") - before
+
+
+def _resident(line: str) -> int:
+    """Bytes, as Linux tells them; getrusage() would tell the highest of the parent, before it became this process."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{line}:")[2].split()[0]) * 1024
 
 
 def _measure(url: str, form: str, size: int, count: int, how: str) -> float:
