@@ -18,6 +18,7 @@ from sa_jobqueue.context import JobContext
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
 from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.names import check_name
+from sa_jobqueue.providers import Providers, advice
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
@@ -25,7 +26,6 @@ from sa_jobqueue.records import (
     HandlerCall,
 )
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
-from sa_jobqueue.providers import Providers, advice
 from sa_jobqueue.signature import HandlerSignature, SignatureReader, function_name
 
 _Direct = ParamSpec("_Direct")  # the function's own parameters

@@ -154,7 +154,7 @@ class Registry:
             self._check_free(handler)
         for handler in new:
             self._add(handler)
-        other._providers.widen(self._providers)  # noqa: SLF001 - one of its kind
+        other._providers.widen(self._providers)
 
     def find(self, kind: str) -> Handler[..., ..., Any] | None:
         """The handler of jobs of this kind, by its name or an alias; None when nobody registered it."""

@@ -7,6 +7,7 @@ would lose (a SecretStr, a field left out of the dump) is refused there.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.codecs.base import EVERY_JSON_TYPE, Codec
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from sa_jobqueue.codecs.base import JsonType
 
 _MOST_TOLD = 5
+#: msgspec quotes values like this, and types and fields in backticks.
+_QUOTED = re.compile(r" '.*'", re.DOTALL)
 _PYDANTIC = ("pydantic", "pydantic_core")
 
 
@@ -109,8 +112,8 @@ class Msgspec(Adapted):
 
         try:
             return msgspec.convert(value, self._annotation, str_keys=True)
-        except msgspec.ValidationError as error:  # it tells types and a path, and no value
-            raise MisfitError(f"{self.name}: {error}") from None
+        except msgspec.ValidationError as error:
+            raise MisfitError(f"{self.name}: {_QUOTED.sub('', str(error))}") from None
 
 
 def owner_of(annotation: Any) -> type[Adapted] | None:
@@ -134,9 +137,11 @@ def _home(kind: type) -> str:
 
 def _misfit(name: str, errors: Iterable[Any]) -> MisfitError:
     """What pydantic found, without its `input` and `ctx`, which hold values."""
-    told = [
-        f"{'.'.join(map(str, error['loc']))}: {error['msg']}" if error["loc"] else str(error["msg"])
-        for error in errors
-    ]
+    told = []
+    for error in errors:
+        text = str(error["msg"])
+        if error["type"] == "union_tag_invalid":  # the one text of its own that quotes what it was given
+            text = f"expected one of the tags {error['ctx']['expected_tags']}"
+        told.append(f"{'.'.join(map(str, error['loc']))}: {text}" if error["loc"] else text)
     more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     return MisfitError(f"{name}: {'; '.join(told[:_MOST_TOLD])}{more}")

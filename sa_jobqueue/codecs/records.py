@@ -127,13 +127,21 @@ def fill_record(record: Record, codec_of: CodecOf, arguments: Mapping[Any, Any])
         )
     elif typing.is_typeddict(kind):
         names = list(annotations)
-        required = tuple(name for name in names if name in kind.__required_keys__)
+        required = tuple(
+            name for name in names if _is_required(annotations[name], by_class=name in kind.__required_keys__)
+        )
     else:
         names = list(kind._fields)
         required = tuple(name for name in names if name not in kind._field_defaults)
     record.fill(
         {name: codec_of(_substituted(annotations.get(name, Any), arguments)) for name in names}, required
     )
+
+
+def _is_required(annotation: Any, *, by_class: bool) -> bool:
+    """What the field itself says goes first: the class has not seen it where its annotations are texts."""
+    origin = typing.get_origin(annotation)
+    return origin is typing.Required or (by_class and origin is not typing.NotRequired)
 
 
 def _substituted(annotation: Any, arguments: Mapping[Any, Any]) -> Any:
