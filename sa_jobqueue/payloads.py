@@ -64,6 +64,9 @@ class Ref:
     column_type: type | None = None
     encode: Callable[[Any], Any] | None = None
 
+    def __repr__(self) -> str:
+        return f"ref({type(self.target).__qualname__}.{self.attribute})"
+
     @property
     def known(self) -> bool:
         """Whether there is nothing to wait for."""

@@ -5,9 +5,11 @@ Not a container: nothing is closed, scoped or wired here. A value is made once p
 
 from __future__ import annotations
 
+import types
 import typing
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import ConfigurationError
 
@@ -18,24 +20,16 @@ _UNMADE: Any = object()
 
 
 class _Provided:
-    """The default of a parameter that the registry fills in."""
-
     def __repr__(self) -> str:
-        return "provided()"
+        return "PROVIDED"
 
 
-PROVIDED: Final = _Provided()
-
-
-def provided() -> Any:
-    """The default of a handler's parameter that is no field of the payload: the registry provides its type.
-
-        @jobs.handler("mail.send")
-        def send(ctx: JobContext, address: str, client: MailClient = provided()) -> None: ...
-
-    Type checkers then leave it out of `.call(...)`, and a registry that includes this one may be the one that provides it.
-    """
-    return PROVIDED
+#: The default of a handler's parameter that is no field of the payload: the registry provides its type. Type checkers
+#: then leave it out of `.call(...)`, and it may be a registry that includes the handler's own which provides it.
+#:
+#:     @jobs.handler("mail.send")
+#:     def send(ctx: JobContext, address: str, client: MailClient = PROVIDED) -> None: ...
+PROVIDED: Any = _Provided()
 
 
 class Provider:
@@ -120,10 +114,17 @@ def advice(annotation: Any) -> str:
 
 
 def _asked(annotation: Any) -> tuple[Any, ...]:
-    """The annotation itself, and for `sessionmaker[Session]` the bare class as well. What can't be a key is nobody's."""
+    """The annotation itself, for `sessionmaker[Session]` the bare class as well, and for a union each of its members.
+
+    What can't be a key is nobody's.
+    """
     try:
         hash(annotation)
     except TypeError:
         return ()
     origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return tuple(
+            kind for one in typing.get_args(annotation) if one is not NoneType for kind in _asked(one)
+        )
     return (annotation,) if origin is None else (annotation, origin)

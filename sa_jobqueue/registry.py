@@ -122,7 +122,7 @@ class Registry:
             jobs.provide(MailClient, factory=make_client)  # called once per process, when a run first needs it
 
         Such a parameter is no field of the payload. Provide a type before the handlers that take it, or give their
-        parameters the default `provided()`, which type checkers understand as well. Nothing is closed here. Handlers of a
+        parameters the default `PROVIDED`, which type checkers understand as well. Nothing is closed here. Handlers of a
         registry that another one includes are given what either provides.
 
         Raises TypeError for a value of another type, and ValueError for a type that is provided already or that a handler

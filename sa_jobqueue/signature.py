@@ -255,7 +255,7 @@ def _codec_of(annotation: Any, where: str) -> Codec:
     except UnsupportedAnnotationError as error:
         raise TypeError(
             f"{where}: {error}. If it is no field of the payload, provide it: {advice(annotation)}, before this handler, "
-            "or give the parameter the default provided()"
+            "or give the parameter the default PROVIDED"
         ) from None
 
 
