@@ -72,6 +72,7 @@ class HandlerSignature:
     ) -> dict[str, Any]:
         """The keyword arguments for one run. Raises PayloadError, naming kind and path, when the payload won't fit."""
         arguments: dict[str, Any] = {}
+        name = ""
         if self.codecs or self.rest is not None:
             self._check(kind, payload)
             try:
@@ -100,13 +101,12 @@ class HandlerSignature:
         return next((name for name in self.codecs if parameters[name].annotation == annotation), None)
 
     def _encoded(self, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        encoded = {}
+        encoded, name = {}, ""
         try:
             for name, value in payload.items():
                 encoded[name] = self._codec(name).encode(value)
         except MisfitError as misfit:
-            misfit.within(name)
-            raise misfit.for_caller(f"{kind}: {misfit}{self._asked}") from None
+            raise misfit.within(name).for_caller(f"{kind}: {misfit}{self._asked}") from None
         except RecursionError:
             raise ValueError(f"{kind}: {name!r} is nested too deep, or contains itself") from None
         return encoded

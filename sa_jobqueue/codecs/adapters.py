@@ -97,7 +97,8 @@ class Msgspec(Adapted):
         super().__init__(annotation)
         self._annotation = annotation
         if self.kind is not None:
-            self.writes = frozenset(["array" if self.kind.__struct_config__.array_like else "object"])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+            struct: Any = self.kind
+            self.writes = frozenset(["array" if struct.__struct_config__.array_like else "object"])
 
     def _write(self, value: Any) -> Any:
         import msgspec

@@ -61,7 +61,7 @@ class _Reader:
             return codec
         if isinstance(kind, type) and issubclass(kind, Enum):
             return _checked(lambda: Members(kind))
-        if is_record(kind):
+        if isinstance(kind, type) and is_record(kind):
             return self._record(kind, kind, ())
         if kind in (tuple, frozenset, *_LISTS, *_SETS, *_OBJECTS):
             return self._generic(kind, kind, ())
