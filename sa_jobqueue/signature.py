@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.codecs import UnsupportedAnnotationError, codec_for
@@ -44,6 +44,13 @@ class HandlerSignature:
     codecs: Mapping[str, Codec]
     rest: Codec | None
     required: tuple[str, ...]
+    #: The two halves of each codec, ready to be called: every job goes through here twice.
+    _encode: Mapping[str, Callable[[Any], Any]] = field(init=False, repr=False)
+    _decode: Mapping[str, Callable[[Any], Any]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_encode", {name: codec.encode for name, codec in self.codecs.items()})
+        object.__setattr__(self, "_decode", {name: codec.decode for name, codec in self.codecs.items()})
 
     def payload(self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, in JSON's types; defaults are left out, so that a later one holds for waiting jobs.
@@ -76,8 +83,9 @@ class HandlerSignature:
         if self.codecs or self.rest is not None:
             self._check(kind, payload)
             try:
+                decode, other = self._decode, (self.rest or ANYTHING).decode
                 for name, value in payload.items():
-                    arguments[name] = self._codec(name).decode(value)
+                    arguments[name] = decode.get(name, other)(value)
             except MisfitError as misfit:
                 misfit.within(name)
                 raise PayloadError(
@@ -103,8 +111,9 @@ class HandlerSignature:
     def _encoded(self, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         encoded, name = {}, ""
         try:
+            encode, other = self._encode, (self.rest or ANYTHING).encode
             for name, value in payload.items():
-                encoded[name] = self._codec(name).encode(value)
+                encoded[name] = encode.get(name, other)(value)
         except MisfitError as misfit:
             raise misfit.within(name).for_caller(f"{kind}: {misfit}{self._asked}") from None
         except RecursionError:
