@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
 from sa_jobqueue import PROVIDED, ConfigurationError, JobContext, PayloadError, Registry, enqueue
+from sa_jobqueue.runner import Runner
 from tests.codecs.examples import ONE, Point
 from tests.support.handlers import CONTEXT
 
@@ -269,3 +270,15 @@ def test_a_session_factory_is_provided_with_or_without_its_parameter() -> None:
         return first, second
 
     assert handler.bind(CONTEXT, {})() == (sessions, sessions)
+
+
+def test_a_runner_does_not_start_without_what_its_handlers_take() -> None:
+    """Before it talks to the database: each job would fail."""
+    registry = Registry()
+
+    @registry.handler("k")
+    def handler(client: Client = PROVIDED) -> None: ...
+
+    runner = Runner(registry, "postgresql://nobody@127.0.0.1:1/nothing")
+    with pytest.raises(ConfigurationError, match=r"nobody provides 'client' of .*jobs\.provide\(Client, "):
+        runner.start()
