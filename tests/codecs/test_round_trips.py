@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -133,3 +134,13 @@ def test_of_a_zone_the_offset_stays(moment: datetime) -> None:
 def test_in_the_hour_that_comes_twice() -> None:
     """The offset tells which one."""
     assert codec_for(datetime).encode(AUTUMN) == "2026-10-25T02:30:00+01:00"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the type statement came with Python 3.12")
+def test_a_type_statement_stands_for_what_it_names() -> None:
+    """Also a generic one."""
+    names: dict[str, Any] = {"UUID": UUID}
+    exec("type Ids = list[UUID]\ntype Pair[T] = tuple[T, T]", names)
+    value = UUID(int=7)
+    assert codec_for(names["Ids"]).encode([value]) == [str(value)]
+    assert codec_for(names["Pair"][UUID]).decode([str(value), str(value)]) == (value, value)
