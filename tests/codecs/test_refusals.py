@@ -194,7 +194,7 @@ def test_what_is_stored_is_checked_when_it_is_read(annotation: Any, stored: Any,
 @pytest.mark.parametrize(
     ("annotation", "text"),
     [
-        (Path, "pathlib.Path is no type that a payload can hold"),
+        (Path, r"pathlib\..*Path is no type that a payload can hold"),
         (Session, "sqlalchemy.orm.session.Session is no type"),
         (Document, "Document is a mapped class, .* take its primary key"),
         (list[Document], "mapped class"),
@@ -223,7 +223,7 @@ def test_a_type_that_no_payload_holds_is_refused_at_registration(annotation: Any
 def test_the_field_of_a_record_that_no_payload_holds_is_told() -> None:
     """With the record that has it."""
 
-    with pytest.raises(UnsupportedAnnotationError, match=r"in .*_Outer: pathlib.Path is no type"):
+    with pytest.raises(UnsupportedAnnotationError, match=r"in .*_Outer: pathlib\..*Path is no type"):
         codec_for(_Outer)
 
 
