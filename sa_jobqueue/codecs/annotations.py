@@ -12,7 +12,7 @@ from sa_jobqueue.codecs.adapters import Adapted, owner_of
 from sa_jobqueue.codecs.base import ANYTHING, Codec
 from sa_jobqueue.codecs.containers import Array, Object, Row, Union, Unordered, is_key
 from sa_jobqueue.codecs.records import Record, fill_record, is_record, new_record
-from sa_jobqueue.codecs.scalars import INT, NONE, SCALARS, TEXT, Constants, Members
+from sa_jobqueue.codecs.scalars import INT, SCALARS, TEXT, Constants, Members
 from sa_jobqueue.misfits import type_name
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ class _Reader:
 
     def read(self, annotation: Any) -> Codec:
         annotation = _unwrapped(annotation)
+        if hasattr(
+            annotation, "__mapper__"
+        ):  # before all else: it may be a dataclass or a pydantic model as well
+            raise UnsupportedAnnotationError(
+                f"{type_name(annotation)} is a mapped class, whose objects belong to a session: take its primary key and "
+                "load it in the handler"
+            )
         if (owner := owner_of(annotation)) is not None:
             return _checked(lambda: owner(annotation))
         if annotation in (Any, object):
@@ -107,14 +114,19 @@ class _Reader:
         members = [self.read(argument) for argument in arguments]
         if ANYTHING in members:
             return ANYTHING
-        if (owner := next((type(one) for one in members if isinstance(one, Adapted)), None)) and not (
-            len(members) == 2 and NONE in members and len(members[0].writes | members[1].writes) < 4
-        ):
-            return _checked(lambda: owner(annotation))  # it knows unions of its own types, tagged ones too
         names = {member.name for member in members}
         if "float" in names:
             members = [member for member in members if member is not INT]  # an int passes as it is
-        return members[0] if len(members) == 1 else _checked(lambda: Union(members))
+        if len(members) == 1:
+            return members[0]
+        try:
+            return Union(members)
+        except TypeError as overlap:
+            # A library tells types of its own apart, by tags or by their fields.
+            owners = [type(member) for member in members if isinstance(member, Adapted)]
+            if not owners:
+                raise UnsupportedAnnotationError(str(overlap)) from None
+            return _checked(lambda: owners[0](annotation))
 
     def _record(self, annotation: Any, kind: type, arguments: tuple[Any, ...]) -> Codec:
         if (known := self._records.get(annotation)) is not None:
@@ -168,8 +180,6 @@ def _checked(make: Callable[[], Codec]) -> Codec:
 
 def _refusal(annotation: Any) -> str:
     name = type_name(annotation) if isinstance(annotation, type) else str(annotation)
-    if hasattr(annotation, "__mapper__"):
-        return f"{name} is a mapped class, whose objects belong to a session: take its primary key and load it in the handler"
     if hasattr(annotation, "__attrs_attrs__"):
         return (
             f"{name} is an attrs class, which no codec knows: use a dataclass, or a pydantic or msgspec model"

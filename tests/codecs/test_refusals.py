@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 import pydantic
 import pytest
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, mapped_column
+from sqlmodel import Field, SQLModel
 
 from sa_jobqueue.codecs import UnsupportedAnnotationError, codec_for
 from sa_jobqueue.misfits import MisfitError
@@ -36,6 +37,15 @@ class Base(DeclarativeBase):
 class Document(Base):
     __tablename__ = "documents"
     id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class MappedDataclass(MappedAsDataclass, Base):
+    __tablename__ = "dataclasses"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class MappedModel(SQLModel, table=True):
+    id: int | None = Field(default=None, primary_key=True)
 
 
 @dataclass
@@ -198,6 +208,8 @@ def test_what_is_stored_is_checked_when_it_is_read(annotation: Any, stored: Any,
         (Session, "sqlalchemy.orm.session.Session is no type"),
         (Document, "Document is a mapped class, .* take its primary key"),
         (list[Document], "mapped class"),
+        (MappedDataclass, "mapped class"),
+        (MappedModel, "mapped class"),
         (Document | None, "mapped class"),
         (Callable[[], int], "no type that a payload can hold"),
         (T, "no type that a payload can hold"),
