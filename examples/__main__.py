@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)  # instead of this folder: nothing in it is meant to be imported by its bare name
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # instead of this folder: nothing in it is meant to be imported by its bare name
 
 from examples.documents.options import as_arguments, parser  # noqa: E402
 from tests.bootstrap import (  # noqa: E402

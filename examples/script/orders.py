@@ -71,6 +71,7 @@ def main() -> int:
     with Session(engine) as session:
         done, order = get_job(session, job_id), session.get_one(Order, order_id)
         print(f"job {job_id}: {done and done.status}; receipt: {order.receipt}")
+    engine.dispose()
     return code
 
 
