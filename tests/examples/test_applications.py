@@ -58,13 +58,15 @@ async def requests() -> AsyncIterator[httpx.AsyncClient]:
     """Who makes requests to the application while it is up, on the event loop that the application runs on."""
     transport = httpx.ASGITransport(web.app)
     failure: BaseException | None = None
-    async with web.app.router.lifespan_context(web.app):
+    async with (
+        web.app.router.lifespan_context(web.app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
         # As with a server, the application knows nothing of what fails at a client, and goes down in order.
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            try:
-                yield client
-            except Exception as error:
-                failure = error
+        try:
+            yield client
+        except Exception as error:
+            failure = error
     if failure is not None:
         raise failure
 
