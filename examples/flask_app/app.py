@@ -32,9 +32,9 @@ def place_order() -> Any:
     db.session.flush()  # both have their ids, and nobody else sees them yet
     if order.quantity > IN_STOCK:
         abort(409, "not that many in stock")  # Flask-SQLAlchemy rolls back: no order, and so no job
+    answer = {"order_id": order.id, "job_id": job.id}  # the commit expires both objects
     db.session.commit()
-    answer = {"order_id": order.id, "job_id": job.id}
-    return answer, 202, {"Location": url_for("shop.show_job", job_id=job.id)}
+    return answer, 202, {"Location": url_for("shop.show_job", job_id=answer["job_id"])}
 
 
 @shop.get("/orders/<int:order_id>")
