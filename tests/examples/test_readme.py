@@ -27,6 +27,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, rela
 import sa_jobqueue
 import sa_jobqueue.admin
 import sa_jobqueue.testing
+from examples.walkthrough.__main__ import STORIES
 from sa_jobqueue import Enqueued, Job, JobContext, Registry, enqueue, enqueue_many, never
 from sa_jobqueue.admin import redrive
 from sa_jobqueue.cli import cli
@@ -121,6 +122,27 @@ def test_the_quickstart_is_counted_right() -> None:
     (url,) = re.findall(r"export DATABASE_URL=(\S+)", commands)
     (database,) = re.findall(r"createdb (\w+)", commands)
     assert make_url(url).database == normalise_url(url).database == database
+
+
+def _lines(code: str) -> list[str]:
+    return [line.strip() for line in code.strip().splitlines()]
+
+
+@pytest.mark.parametrize("block", _marked("excerpt: "), ids=lambda block: block["mark"])
+def test_the_excerpts_are_in_the_applications(block: dict[str, str]) -> None:
+    """What README shows of an application is written there, in this order; `...` stands for what is left out."""
+    rest = _lines((ROOT / block["mark"].removeprefix("excerpt: ")).read_text())
+    for piece in map(_lines, block["code"].split("...\n")):
+        starts = [start for start in range(len(rest)) if rest[start : start + len(piece)] == piece]
+        assert starts, "\n".join(piece)
+        rest = rest[starts[0] + len(piece) :]
+
+
+def test_every_application_is_shown() -> None:
+    """For each that has a command there is the command and an excerpt."""
+    folders = {story.FOLDER for story in STORIES.values()}
+    assert {block["mark"].split()[1].rpartition("/")[0] for block in _marked("excerpt: ")} == folders
+    assert set(re.findall(r"^    python3 examples (\w+) ", README, re.M)) == set(STORIES)
 
 
 def test_the_diagram_is_the_one_of_the_code() -> None:
