@@ -19,9 +19,11 @@ class Objects(Protocol):
 
     def add(self, job: Job) -> bool:
         """Take the next one; False for one that has been taken before."""
+        ...
 
     def there(self) -> Iterator[tuple[int, Job]]:
         """Each with its position from 0, without those that nobody has any more."""
+        ...
 
 
 class Listed:
