@@ -10,12 +10,17 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from sa_jobqueue import arguments
+from sa_jobqueue.callables import is_async, takes
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
-from sa_jobqueue.names import check_name
+from sa_jobqueue.errors import PayloadError
+from sa_jobqueue.key_settings import check_on_conflict, check_scope
+from sa_jobqueue.names import check_name, hint
+from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
+from sa_jobqueue.periods import Period
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
@@ -24,6 +29,10 @@ from sa_jobqueue.records import (
 )
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
 from sa_jobqueue.signature import HandlerSignature, function_name, read_signature
+from sa_jobqueue.versions import Upcasters, read_upcasters, upcast
+
+if TYPE_CHECKING:
+    from sa_jobqueue.records import ClaimedJob, KeyScope, OnConflict
 
 _Direct = ParamSpec("_Direct")  # the function's own parameters
 _Fields = ParamSpec("_Fields")  # the same without a leading JobContext: what a call's payload holds
@@ -48,6 +57,11 @@ class HandlerSettings:
     permanent: tuple[type[BaseException], ...] = ()
     aliases: tuple[str, ...] = ()
     payload_version: int = DEFAULT_PAYLOAD_VERSION
+    upcasters: Upcasters = field(default_factory=dict)
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    unique_by: tuple[str, ...] | None = None
+    key_scope: KeyScope | Period | None = None
+    on_conflict: OnConflict | None = None
     timeout: HandlerTimeout = None
     keep_result: bool = False
 
@@ -58,6 +72,9 @@ class HandlerSettings:
         if self.priority is not None:
             arguments.priority(self.priority, f"{where}: priority")
         arguments.payload_version(self.payload_version, f"{where}: payload_version")
+        object.__setattr__(self, "upcasters", read_upcasters(where, self.upcasters, self.payload_version))
+        arguments.max_payload_bytes(self.max_payload_bytes, f"{where}: max_payload_bytes")
+        _check_key_settings(where, self)
         _check_policy(f"{where}: retry", self.retry)
         _check_timeout(f"{where}: timeout", self.timeout)
         if not isinstance(self.keep_result, bool):
@@ -101,8 +118,25 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
             max_attempts=self.max_attempts,
             priority=self.priority,
             payload_version=self.payload_version,
+            max_payload_bytes=self.max_payload_bytes,
+            unique_by=self.unique_by,
+            key_scope=self.key_scope,
+            on_conflict=self.on_conflict,
             handler=self,
         )
+
+    def bind_job(self, context: JobContext, job: ClaimedJob) -> Callable[[], _Result]:
+        """The run of a claimed job: its payload as of this handler's version, shown by the context, and bound.
+
+        Raises PayloadError where the payload can't be read, brought to this version or bound; what an upcaster says by
+        Settle passes.
+        """
+        if isinstance(job.payload, PayloadError):
+            raise job.payload
+        payload = upcast(self.kind, job.payload, job.payload_version, self.payload_version, self.upcasters)
+        if payload is not job.payload:
+            context.show_payload(payload)
+        return self.bind(context, payload)
 
     def bind(self, context: JobContext, payload: Any) -> Callable[[], _Result]:
         """The run of one job, ready to be called once: fields of the payload become keyword arguments.
@@ -125,11 +159,13 @@ def make_handler(function: Callable[..., Any], settings: HandlerSettings) -> Han
     """The handler made of a function and its settings. Raises TypeError for what can't be run for a job."""
     where = f"handler({settings.kind!r})"
     _check_function(where, function)
+    signature = read_signature(function, where)
+    _check_fields(f"{where}: unique_by", settings.unique_by or (), signature)
     return Handler(
         **{setting.name: getattr(settings, setting.name) for setting in fields(HandlerSettings)},
         function=function,
-        is_async=_is_async(function),
-        _signature=read_signature(function, where),
+        is_async=is_async(function),
+        _signature=signature,
     )
 
 
@@ -156,10 +192,24 @@ def _check_function(where: str, function: object) -> None:
         )
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+def _check_key_settings(where: str, settings: HandlerSettings) -> None:
+    if settings.key_scope is not None:
+        check_scope(settings.key_scope, f"{where}: ")
+    if isinstance(settings.key_scope, Period) and settings.key_scope.at is not None:
+        raise ValueError(
+            f"{where}: key_scope=Period(at=...) would be one and the same period for all calls: leave `at` out, or pass "
+            "key_scope to enqueue()"
+        )
+    if settings.on_conflict is not None:
+        check_on_conflict(settings.on_conflict, f"{where}: ")
+
+
+def _check_fields(what: str, names: Iterable[str], signature: HandlerSignature) -> None:
+    for name in names:
+        if name not in signature.fields and (name in signature.injected or not signature.takes_any_field):
+            raise ValueError(
+                f"{what}: {signature.function_name} takes no field {name!r}{hint(name, signature.fields)}"
+            )
 
 
 def _check_timeout(what: str, timeout: object) -> None:
@@ -180,15 +230,8 @@ def _check_exception_class(what: str, cls: object) -> None:
 
 def _check_policy(what: str, policy: object) -> None:
     """A factory that somebody forgot to call is callable too, but takes other arguments."""
-    if callable(policy) and not isinstance(policy, type):
-        try:
-            inspect.signature(policy).bind(1, Exception())
-        except ValueError:  # a callable that doesn't tell its parameters may well take these two
-            return
-        except TypeError:
-            pass
-        else:
-            return
+    if not isinstance(policy, type) and takes(policy, 1, Exception()):
+        return
     raise TypeError(
         f"{what}: expected a policy such as exponential(), fixed(timedelta(...)), delays([...]) or never(), or a "
         f"function of (attempt, error); got {function_name(policy)}"
