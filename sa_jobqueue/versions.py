@@ -92,7 +92,7 @@ def _next_version(kind: str, version: int, upcaster: Callable[[Any], Any], paylo
     try:
         fixed = fix(returned, limit=LARGEST_PAYLOAD_BYTES)
     except (TypeError, ValueError) as error:
-        raise PayloadError(f"{who} returned what no payload can be: {error}") from None
+        raise PayloadError(f"{who} returned what can't be a payload: {error}") from None
     if fixed.refs:
         raise PayloadError(f"{who} returned a ref(), which is for enqueue() alone: return the key itself")
     return fixed.value
