@@ -177,7 +177,7 @@ def test_the_snippets_run(engine: Engine) -> None:
     @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
     def embed(document_id: int, model: str = "m1") -> None: ...
 
-    assert len(_snippets()) == 6
+    assert len(_snippets()) == 7
     with Session(engine) as session:
         document = Document(id=1)
         session.add(document)
@@ -213,6 +213,8 @@ def test_the_snippets_run(engine: Engine) -> None:
     with Session(engine) as session:
         assert session.get_one(Document, 1).indexed
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
+    first, second = (enqueue(names["export"].call(document_id=7, pages=pages)) for pages in ([1], [1, 2]))
+    assert first.idempotency_key == second.idempotency_key is not None
 
 
 def _jobs(engine: Engine) -> list[tuple[str, int, int]]:
@@ -229,6 +231,7 @@ def test_the_fields_of_the_context_are_all_named() -> None:
     fields = {name for name in dir(JobContext) if not name.startswith("_")} - {
         "mark_cancel_requested",
         "mark_lost",
+        "show_payload",
     }
     assert set(re.findall(r"`(\w+)(?:\(\))?`", paragraph)) - {"ctx", "attempts", "returned"} == fields
 
