@@ -251,6 +251,20 @@ def test_a_large_payload_keeps_its_limit_in_the_flush(application: Engine, sessi
     assert (len(payload["text"]), payload["id"]) == (300_000, document.id)
 
 
+@pytest.mark.parametrize("form", [add, bulk])
+def test_every_driver_takes_a_large_payload(
+    client: Client, application: Engine, form: Callable[..., list[Enqueued]]
+) -> None:
+    """Beside small ones, in characters of four bytes."""
+    large = {"text": "\U0001f600" * 500_000}
+    client.run(
+        lambda session: form(
+            session, enqueue("k", {}), enqueue("k", large, max_payload_bytes=2_100_000), enqueue("k", {})
+        )
+    )
+    assert rows(application, "payload") == [{}, large, {}]
+
+
 def test_a_version_is_of_the_code_that_made_the_payload(application: Engine, session: Session) -> None:
     """A call brings it along; by name it is 1, unless the producer says which."""
 
