@@ -16,7 +16,7 @@ from sa_jobqueue.runner.verdict import mistake_in, uncompleted, verdict
 from sa_jobqueue.states import CANCELLED_REASON, EXHAUSTED_REASON, JobStatus, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from datetime import timedelta
     from types import TracebackType
 
@@ -132,8 +132,11 @@ def attempt(
     context: JobContext,
     loop: EventLoop,
     look_back: Callable[[], Completion | None],
+    provide: Mapping[Any, Any],
 ) -> Attempted:
     """Call the handler and judge what it said, and its completion, which `look_back` tells.
+
+    `provide` holds by type what stands in for what the registry provides.
 
     A failure is an Exception or SystemExit. KeyboardInterrupt, a cancelled task and what pytest raises to end a test
     pass through.
@@ -141,7 +144,7 @@ def attempt(
     returned: Any = None
     raised: BaseException | None = None
     try:
-        returned = handler.bind_job(context, job)()
+        returned = handler.bind_job(context, job, provide)()
         if handler.is_async:
             returned = loop.finish(returned)
     except (Exception, SystemExit) as error:

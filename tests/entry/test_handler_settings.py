@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
@@ -25,7 +26,7 @@ from sa_jobqueue import (
 )
 from sa_jobqueue.entry.request import request_of
 from sa_jobqueue.records import HandlerCall
-from tests.entry.application import Document
+from tests.entry.application import Document, Ticket
 from tests.entry.conftest import Client
 from tests.entry.counting import rows
 from tests.support.jobs import change
@@ -195,6 +196,20 @@ def test_the_key_of_the_handler_may_need_a_row_of_the_same_flush(
     session.add(enqueue(embed.call(document_id=ref(document), model="m2")))
     session.commit()
     assert rows(application, "unique_key") == [key_of(document_id=document.id, model="m2")]
+
+
+def test_a_typed_field_makes_the_key_that_its_json_makes(session: Session, application: Engine) -> None:
+    """Whether it is given as annotated, by reference or by name."""
+
+    def work(ticket_id: UUID) -> None: ...
+
+    typed = Registry().handler("ticket", unique_by=["ticket_id"])(work)
+    session.add(ticket := Ticket(id=UUID(int=7), title="t"))
+    session.add(enqueue(typed.call(ticket_id=ref(ticket))))
+    session.commit()
+    (key,) = rows(application, "unique_key")
+    assert asked(enqueue(typed.call(ticket_id=UUID(int=7))))[0] == key
+    assert asked(enqueue("ticket", {"ticket_id": str(UUID(int=7))}, unique_by=["ticket_id"]))[0] == key
 
 
 # --- size and version of the payload ------------------------------------------------------------------------------

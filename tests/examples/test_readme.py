@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,6 +26,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, rela
 
 import sa_jobqueue
 import sa_jobqueue.admin
+import sa_jobqueue.testing
 from sa_jobqueue import Enqueued, Job, JobContext, Registry, enqueue, enqueue_many, never
 from sa_jobqueue.admin import redrive
 from sa_jobqueue.cli import cli
@@ -162,6 +165,13 @@ class Document(Base):
     job: Mapped[Job | None] = relationship(Job)
 
 
+class Mailer:
+    """What its registry provides."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+
 def _snippets() -> list[str]:
     return [block["code"] for block in BLOCKS if block["language"] == "python" and not block["mark"]]
 
@@ -177,13 +187,18 @@ def test_the_snippets_run(engine: Engine) -> None:
     @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
     def embed(document_id: int, model: str = "m1") -> None: ...
 
-    assert len(_snippets()) == 7
+    assert len(_snippets()) == 8
     with Session(engine) as session:
         document = Document(id=1)
         session.add(document)
         names: dict[str, Any] = {name: getattr(sa_jobqueue, name) for name in sa_jobqueue.__all__}
         names |= {
             "connection": session.connection(),
+            "dataclass": dataclass,
+            "datetime": datetime,
+            "Decimal": Decimal,
+            "Mailer": Mailer,
+            "UUID": UUID,
             "create_async_engine": create_async_engine,
             "create_engine": create_engine,
             "document": document,
@@ -215,6 +230,14 @@ def test_the_snippets_run(engine: Engine) -> None:
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
     first, second = (enqueue(names["export"].call(document_id=7, pages=pages)) for pages in ([1], [1, 2]))
     assert first.idempotency_key == second.idempotency_key is not None
+    lines = [names["Line"](UUID(int=7), Decimal("1.50"))]
+    shipping = names["ship"].call(order_id=7, lines=lines, at=datetime(2026, 11, 30, tzinfo=UTC))
+    assert shipping.payload == {
+        "order_id": 7,
+        "lines": [{"article": str(UUID(int=7)), "price": "1.50"}],
+        "at": "2026-11-30T00:00:00+00:00",
+    }
+    assert sa_jobqueue.testing.perform(shipping).status == "done"
 
 
 def _jobs(engine: Engine) -> list[tuple[str, int, int]]:
@@ -237,8 +260,8 @@ def test_the_fields_of_the_context_are_all_named() -> None:
 
 
 @pytest.mark.parametrize("value", [datetime(2024, 1, 1, tzinfo=UTC), UUID(int=7)])
-def test_dates_and_uuids_are_refused_as_said(value: object) -> None:
-    """What README tells to pass as text is no payload."""
+def test_by_name_dates_and_uuids_are_refused_as_said(value: object) -> None:
+    """Without a handler nobody would read them back."""
     with pytest.raises(TypeError, match="no JSON type"):
         enqueue("order.send_receipt", {"order_id": value})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from sa_jobqueue.periods import Period
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, delays, exponential, fixed, never
 from tests.support.handlers import CONTEXT, embed, nothing
+
+if TYPE_CHECKING:
+    LaterId = int
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -163,6 +166,22 @@ def test_a_key_is_made_of_fields_that_the_function_takes() -> None:
     assert jobs.kinds == ()
     assert jobs.handler("a", unique_by=["whatever"])(anything).unique_by == ("whatever",)
     assert jobs.handler("b", unique_by=iter(["model"]))(embed).unique_by == ("model",)
+
+
+def test_a_field_is_looked_for_once_the_annotations_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type may be defined further down: the key waits for it, and a runner doesn't begin without."""
+    jobs = Registry()
+
+    def later(document_id: LaterId) -> None: ...
+
+    right = jobs.handler("right", unique_by=["document_id"])(later)
+    jobs.handler("wrong", unique_by=["document"])(later)
+    monkeypatch.setitem(later.__globals__, "LaterId", int)
+    right.check()
+    with pytest.raises(
+        ValueError, match=r"handler\('wrong'\): unique_by: .* no field 'document', did you mean"
+    ):
+        jobs.check()
 
 
 def test_upcasters_are_copied() -> None:
