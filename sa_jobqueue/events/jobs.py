@@ -154,7 +154,8 @@ class PolicyFault(JobEvent):
 class NewerPayload(JobEvent):
     """A job whose payload is newer than the handler here is put back, so that newer code may run it.
 
-    `newest` is the version that the handler takes. The job is due again after `retry_in`; the start doesn't count.
+    `newest` is the version that the handler takes. The job is due again after `retry_in`; the start doesn't count. Others
+    of its kind and version are put back in silence for as long.
     """
 
     payload_version: int

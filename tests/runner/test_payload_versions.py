@@ -145,6 +145,15 @@ def test_a_job_of_newer_code_waits_for_it(engine: Engine, database_url: str) -> 
     assert (row(engine, job).status, seen) == ("done", [(1, {"document_id": 7}, 7)])
 
 
+def test_a_backlog_of_newer_jobs_is_told_once(engine: Engine, database_url: str) -> None:
+    """Per kind and version, for as long as they wait: each of them is put back all the same."""
+    ids = [put(engine, {}, version) for version in (2, 2, 2, 3)]
+    recorder = drain(code(1, []), database_url)
+    assert {told.payload_version for told in recorder.of(NewerPayload)} == {2, 3}
+    assert len(recorder.of(NewerPayload)) == 2
+    assert [row(engine, job).returned for job in ids] == [1, 1, 1, 1]
+
+
 def test_old_and_new_runners_stand_side_by_side(
     engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,8 @@ class Dispatcher:
         self._on_drained = on_drained
         self._subscribers = subscribers
         self._told_refused = False
+        #: Until when other jobs with a newer payload, by kind and version, are put back in silence.
+        self._silent_until: dict[tuple[str, int], float] = {}
 
     def perform(self, action: Any) -> Any:
         match action:
@@ -147,7 +149,11 @@ class Dispatcher:
         return Announced(waiting.others, next_due, sent_at, random.random())  # noqa: S311 - spreads looks
 
     def _tell_newer(self, execution: Execution, retry_in: timedelta) -> None:
-        job = execution.job
+        job, now = execution.job, time.monotonic()
+        told = (job.kind, job.payload_version)
+        if now < self._silent_until.get(told, now):
+            return  # behind it may stand a backlog of them, each claimed once in that time
+        self._silent_until[told] = now + retry_in.total_seconds()
         self._subscribers.emit(
             NewerPayload(
                 **job_fields(job),
