@@ -143,7 +143,7 @@ class Crew:
         maintenance = Maintenance(
             stores["maintenance"],
             registry=registry,
-            queues=settings.queues,
+            queues=settings.limits,
             lease=lease,
             margin=margin,
             retention=settings.retention,
