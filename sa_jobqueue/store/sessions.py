@@ -58,19 +58,24 @@ def _fence_arguments() -> dict[str, Any]:
 
 def _unbound(error: UnboundExecutionError) -> ConfigurationError:
     return ConfigurationError(
-        f"the session is not bound to the database of the jobs ({error}): give it an engine, or add Job to its binds"
+        f"the session is not bound to the database of the jobs ({error}): give it an engine, or add Job to its binds: "
+        "Session(binds={Job: engine, ...})"
     )
 
 
 def enqueuing_connection(target: Session | Connection) -> Connection:
     """The connection itself, or that of the session's transaction, in which jobs come with all else.
 
-    Raises EnqueueError for a session whose statements are each committed at once: a job would be there whatever becomes of
-    the rest. Who passes such a connection has it before his eyes.
+    Raises ConfigurationError for a session that knows no engine for jobs, and EnqueueError for one whose statements are
+    each committed at once: a job would be there whatever becomes of the rest. Who passes such a connection has it before
+    his eyes.
     """
     if isinstance(target, Connection):
         return target
-    connection = job_connection(target)
+    try:
+        connection = job_connection(target)
+    except UnboundExecutionError as error:
+        raise _unbound(error) from error
     if in_autocommit(connection):
         raise EnqueueError(
             "the session's engine is in AUTOCOMMIT: the job would be stored at once, also when the session is rolled back; "

@@ -46,7 +46,8 @@ def test_a_missing_table_says_what_to_run(kind: str, empty_database_url: str) ->
     assert advice == (
         "(the table of the job queue is missing on the search_path, or older than this release: add a "
         "revision to your Alembic history with op.migrate_jobqueue(0, 2) (unless you have it already) and run: "
-        "alembic upgrade head)"
+        "alembic upgrade head; where it is in another database of a session with several, bind the class to that: "
+        "Session(binds={Job: engine, ...}))"
     )
     assert SECRET not in str(caught.value)
 
