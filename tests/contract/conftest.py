@@ -23,6 +23,9 @@ class Place:
     """The database, the drivers' engines on it, the loop that the async ones belong to, and somebody who looks on."""
 
     def __init__(self, url: str, runner: asyncio.Runner, observer: psycopg.Connection[Any]) -> None:
+        self.url = url
+        #: As the driver itself wants it.
+        self.dsn = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
         self._runner = runner
         self._observer = observer
         self.engines: dict[str, Any] = {}
