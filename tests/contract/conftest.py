@@ -43,6 +43,16 @@ class Place:
     def kinds(self) -> list[str]:
         return [kind for _, kind, _ in self.jobs()]
 
+    def statuses(self) -> list[tuple[Any, ...]]:
+        """Kind, status and result of all that is committed, in order of kinds."""
+        query = "SELECT kind, status, result FROM jobqueue_jobs ORDER BY kind"
+        return self._observer.execute(query).fetchall()
+
+    def last_error(self) -> str:
+        """That of the only job."""
+        ((error,),) = self._observer.execute("SELECT last_error FROM jobqueue_jobs").fetchall()
+        return str(error)
+
     def titles(self) -> list[str]:
         """Documents of the application that are committed, but for those that point at a job."""
         found = self._observer.execute("SELECT title FROM documents WHERE title <> 'pointing' ORDER BY title")
