@@ -87,7 +87,7 @@ def test_a_block_that_fails(driver: str, place: Place) -> None:
     registry = Registry()
     tries: list[int] = []
 
-    @registry.handler("k", max_attempts=1)
+    @registry.handler("k")
     def fails(ctx: JobContext) -> None:
         tries.append(ctx.attempt)
         with ctx.complete(sessionmaker(engine)) as session:
@@ -97,7 +97,7 @@ def test_a_block_that_fails(driver: str, place: Place) -> None:
             session.add(Document(id=1, title="S3CR3T"))
 
     with sessionmaker(engine).begin() as session:
-        session.add(enqueue("k"))
+        session.add(enqueue("k", max_attempts=1))
     run(registry, place.url)
     engine.dispose()
     assert (tries, place.titles()) == ([1], [])
