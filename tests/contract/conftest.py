@@ -16,6 +16,10 @@ from tests.contract.cells import DRIVERS
 from tests.support.databases import fail_on_others
 from tests.support.reuse import Databases
 
+# As with a runner that waits: every INSERT of jobs notifies, which two-phase commit is refused for.
+_NOTIFY = "sa_jobqueue.notify"
+_LIBPQ = {"options": f"-c {_NOTIFY}=always"}
+_ASYNCPG = {"server_settings": {_NOTIFY: "always"}}
 _EMPTY = "DELETE FROM related_jobs; DELETE FROM documents; DELETE FROM jobqueue_jobs"
 
 
@@ -31,7 +35,8 @@ class Place:
         self.engines: dict[str, Any] = {}
         for name, is_async in DRIVERS.items():
             there = make_url(url).set(drivername=f"postgresql+{name.split()[0]}")
-            self.engines[name] = create_async_engine(there) if is_async else create_engine(there)
+            create: Any = create_async_engine if is_async else create_engine
+            self.engines[name] = create(there, connect_args=_ASYNCPG if name == "asyncpg" else _LIBPQ)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self._runner.run(work)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm.exc import DetachedInstanceError
 
 from sa_jobqueue import Enqueued, Job, enqueue
-from tests.contract.cells import CELLS, TABLE, Cell
+from tests.contract.cells import CELLS, DRIVERS, TABLE, WAYS, Cell
 from tests.contract.conftest import Place
 from tests.contract.unit import Unit, settled
 
@@ -170,6 +170,25 @@ def test_a_savepoint_takes_its_own_jobs_along(cell: Cell, place: Place) -> None:
         assert place.kinds() == ["kept", "released", "undone"]
         assert [payload for _, kind, payload in place.jobs() if kind == "undone"] == [PAYLOAD]
         assert {told(job).id for job in (kept, released, again)} == {id_ for id_, *_ in place.jobs()}
+
+    place.run(work())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_what_the_outer_transaction_rolls_back_was_never_there(way: str, driver: str, place: Place) -> None:
+    """The fixture of a test suite: the code under test commits, and nothing of it is left."""
+    cell = Cell(way, "outer transaction", driver)
+
+    async def work() -> None:
+        async with opened(place, cell) as unit:
+            (job,) = await cell.enter(unit, enqueue("k", idempotency_key="x"))
+            await settled(unit.target.commit())
+            assert told(job).created
+            (again,) = await cell.enter(unit, enqueue("k", idempotency_key="x"))
+            await settled(unit.target.commit())
+            assert told(again) == Enqueued(told(job).id, "existing")
+        assert place.kinds() == []
 
     place.run(work())
 
