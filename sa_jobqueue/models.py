@@ -56,6 +56,11 @@ def _one_of(column: str, values: tuple[str, ...]) -> str:
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
 
+def _none_yet(context: Any) -> None:
+    """A function with a name, so that the metadata can be pickled."""
+    refuse_unsafe(context, Job.__mapper__)
+
+
 class Base(DeclarativeBase):
     """The library's own declarative base; an application keeps its own."""
 
@@ -85,9 +90,7 @@ class Job(Base):
     lease_until: Mapped[datetime | None] = mapped_column(_TIMESTAMP)
     leased_by: Mapped[str | None] = mapped_column(Text)
     # Written by the end of a run alone, so that every INSERT of others asks for the default. It is no part of the schema.
-    settled_token: Mapped[UUID | None] = mapped_column(
-        Uuid, insert_default=lambda context: refuse_unsafe(context, Job.__mapper__)
-    )
+    settled_token: Mapped[UUID | None] = mapped_column(Uuid, insert_default=_none_yet)
     cancel_requested_at: Mapped[datetime | None] = mapped_column(_TIMESTAMP)
     idempotency_key: Mapped[str | None] = mapped_column(Text)
     key_scope: Mapped[str | None] = mapped_column(Text)

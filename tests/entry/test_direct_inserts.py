@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import Engine, bindparam, create_engine, insert, literal, select
-from sqlalchemy.dialects import postgresql
+from sqlalchemy import Dialect, Engine, MetaData, bindparam, create_engine, insert, literal, select
+from sqlalchemy.dialects import mysql, oracle, postgresql, sqlite
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
 from sa_jobqueue import ConfigurationError, EnqueueError, Job, direct_inserts, enqueue, enqueue_many
-from sa_jobqueue.models import jobs
+from sa_jobqueue.models import jobs, metadata
+from sa_jobqueue.records import NewJob
 from sa_jobqueue.store.callers_connection import in_autocommit
+from sa_jobqueue.store.inserts import insert_jobs
 from tests.entry.application import Document
 from tests.entry.conftest import Client
 from tests.entry.counting import rows, statements
@@ -140,6 +143,14 @@ def added(session: Session, job: Job) -> None:
     session.flush()
 
 
+def test_the_metadata_can_still_be_pickled_and_copied() -> None:
+    """Some keep it in a file, and some make the same tables in another schema."""
+    read = pickle.loads(pickle.dumps(metadata))
+    assert read.tables.keys() == metadata.tables.keys()
+    copied = jobs.to_metadata(MetaData(), schema="elsewhere")
+    assert copied.c.keys() == jobs.c.keys()
+
+
 @pytest.mark.parametrize("form", [added, lambda session, job: enqueue_many(session, [job])])
 def test_a_session_of_several_databases_that_knows_none_for_jobs(
     form: Callable[[Session, Job], object], application: Engine
@@ -180,6 +191,15 @@ def test_what_other_drivers_call_autocommit_is_not_taken_for_it(
     assert not in_autocommit(connection)  # type: ignore[arg-type]
     connection.connection.dbapi_connection.autocommit = True
     assert in_autocommit(connection)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dialect", [sqlite.dialect(), mysql.dialect(), oracle.dialect()])
+def test_another_database_is_named(dialect: Dialect) -> None:
+    """Before any SQL: a connection that can't send any is enough."""
+    connection = SimpleNamespace(dialect=dialect)
+    says = rf"jobs live in PostgreSQL, and this connection goes to {dialect.name}: bind the Job class"
+    with pytest.raises(EnqueueError, match=says):
+        insert_jobs(connection, [NewJob(kind="k", payload="{}")])  # type: ignore[arg-type]
 
 
 def test_the_rows_of_one_statement_are_looked_at_once(
