@@ -6,13 +6,13 @@ Nothing here knows statements or jobs beyond their payload.
 from __future__ import annotations
 
 import math
-from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import NullPool
 
-from sa_jobqueue.errors import ConfigurationError, PayloadError
+from sa_jobqueue.errors import ConfigurationError
+from sa_jobqueue.payloads import read_stored
 from sa_jobqueue.store.driver import connect
 from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 #: How long, in seconds, a connect may take at most.
 LONGEST_CONNECT = 10
-_DECODE = JSONDecoder().raw_decode
 
 
 def runner_engine(url: URL, runner_id: str, *, deadline: timedelta) -> Engine:
@@ -94,12 +93,4 @@ def _prepare_threshold(url: URL) -> dict[str, int | None]:
 
 
 def _read_jsonb(text: bytes) -> Any:
-    """A payload as the server writes it: json.loads would first guess the encoding and look for space around it.
-
-    Somebody else's SQL may have stored what Python can't read, an integer of 5,000 digits for example. Raising here would
-    cost every job of the same claim an attempt, so that one job gets the error in the place of its payload.
-    """
-    try:
-        return _DECODE(text.decode())[0]
-    except (ValueError, RecursionError) as error:
-        return PayloadError(f"the stored payload can't be read: {error}")
+    return read_stored(text.decode())
