@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from sa_jobqueue.errors import JobCancelledError, LeaseLostError
+from sa_jobqueue.names import passed
 from sa_jobqueue.records import Progress
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class JobContext:
         """
         if fraction is not None:
             if isinstance(fraction, bool) or not isinstance(fraction, int | float):
-                raise TypeError(f"progress(): expected a share from 0 to 1 or None, got {fraction!r}")
+                raise TypeError(f"progress(): expected a share from 0 to 1 or None, got {passed(fraction)}")
             if not 0 <= fraction <= 1:
                 raise ValueError(f"progress({fraction!r}): a share is from 0 to 1: divide by the whole")
             fraction = float(fraction)

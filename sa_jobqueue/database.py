@@ -48,6 +48,10 @@ def normalise_url(url: str | URL) -> URL:
             "the database URL has more than one @: write each @ of user and password as %40, each / as %2F, each : as %3A"
         )
     query = {name: value for name, value in parsed.query.items() if name not in _FOREIGN_OPTIONS}
+    if isinstance(password := query.get("password"), str):
+        # It has the last word for libpq as well, and where URLs have it SQLAlchemy hides it from reprs.
+        del query["password"]
+        parsed = parsed.set(password=password)
     if "ssl" in query:  # asyncpg's name; the values are those of libpq
         query.setdefault("sslmode", query.pop("ssl"))
     return parsed.set(drivername=_DRIVER, query=query)

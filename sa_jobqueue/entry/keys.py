@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from sa_jobqueue.errors import EnqueueError
-from sa_jobqueue.names import hint
+from sa_jobqueue.names import hint, passed
 from sa_jobqueue.payloads import Ref, check_key
 from sa_jobqueue.periods import Period, bucket_of
 from sa_jobqueue.records import KeyScope, OnConflict
@@ -76,9 +76,13 @@ class Key:
 def read_key(idempotency_key: Any, unique_by: Any, key_scope: Any, on_conflict: Any) -> Key | None:
     """What the arguments ask for, None for a job without a key. Raises TypeError or ValueError, naming the argument."""
     if not isinstance(key_scope, Period) and key_scope not in _SCOPES:
-        raise ValueError(f'key_scope={key_scope!r}: expected "row", "unfinished" or Period(timedelta(...))')
+        raise ValueError(
+            f'key_scope={_told(key_scope)}: expected "row", "unfinished" or Period(timedelta(...))'
+        )
     if on_conflict not in _ON_CONFLICT:
-        raise ValueError(f"on_conflict={on_conflict!r}: expected one of {', '.join(map(repr, _ON_CONFLICT))}")
+        raise ValueError(
+            f"on_conflict={_told(on_conflict)}: expected one of {', '.join(map(repr, _ON_CONFLICT))}"
+        )
     if idempotency_key is None and unique_by is None:
         if key_scope == "row" and on_conflict == "existing":
             return None
@@ -113,8 +117,13 @@ def _names(unique_by: Iterable[str]) -> tuple[str, ...]:
         )
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"unique_by: expected names of fields, got {name!r}")
+            raise TypeError(f"unique_by: expected names of fields, got {passed(name)}")
     return names
+
+
+def _told(value: object) -> str:
+    """A word as it is, for it may be misspelt."""
+    return repr(value) if isinstance(value, str) else passed(value)
 
 
 def _has_reference(value: Any) -> bool:

@@ -5,7 +5,10 @@ Nothing here knows statements or jobs beyond their payload.
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
@@ -22,6 +25,13 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
     from sa_jobqueue.store.driver import BoundedConnection
+
+#: What every engine of a runner's is made with. Parameters hold payloads, results and errors of jobs, and what a loop
+#: fails with is logged. So do rows, which SQLAlchemy logs at DEBUG, whatever else is hidden: not through this logger.
+DISCREET: Mapping[str, Any] = MappingProxyType({"hide_parameters": True, "logging_name": "sa_jobqueue"})
+logging.getLogger("sqlalchemy.engine.Engine.sa_jobqueue").addFilter(
+    lambda record: record.levelno >= logging.INFO
+)
 
 #: How long, in seconds, a connect may take at most.
 LONGEST_CONNECT = 10
@@ -48,7 +58,7 @@ def runner_engine(url: URL, runner_id: str, *, deadline: timedelta) -> Engine:
         url,
         poolclass=NullPool,
         json_deserializer=_read_jsonb,
-        hide_parameters=True,  # they hold results and errors of jobs, and what a loop fails with is logged
+        **DISCREET,
         connect_args={
             **{name: value for name, value in arguments.items() if name not in url.query},
             **_prepare_threshold(url),
