@@ -10,7 +10,6 @@ import gc
 import json
 import logging
 import signal
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,9 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.context import JobContext
@@ -28,8 +25,6 @@ from sa_jobqueue.events import (
     JobSettled,
     JobStarted,
     LeaseLost,
-    LoopFailed,
-    LoopRecovered,
     OutcomeDropped,
     SettleDelayed,
 )
@@ -38,49 +33,12 @@ from sa_jobqueue.outcomes import Discard, Retry, Settle
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import fixed
 from sa_jobqueue.runner import Runner
-from sa_jobqueue.testing import start_postgres
-from sa_jobqueue.testing.server import connect
-from sa_jobqueue.waiting import wait_for
-from tests.support import forked
-from tests.support.databases import FAST, install
 from tests.support.jobs import add_job, change, read_job
-from tests.support.runners import ROOT, Recorder, process, settings
-from tests.support.secrets import PASSWORD, PAYLOAD, SECRET, assert_hidden, logged
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.runners import Recorder, process, settings
+from tests.support.secrets import PAYLOAD, assert_hidden, logged
+from tests.support.waiting import wait_until
 
 LEVELS = pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG], ids=["INFO", "DEBUG"])
-
-
-@pytest.fixture(scope="module")
-def guarded_url() -> Iterator[str]:
-    """A database of the queue that asks for a password, in a URL that has it."""
-    with start_postgres(settings=FAST, tcp=True) as server:
-        with connect(server.url(tcp=True)) as connection:
-            connection.execute(f"CREATE ROLE app SUPERUSER LOGIN PASSWORD '{PASSWORD}'")
-        url = make_url(server.url(tcp=True)).set(username="app", password=PASSWORD)
-        shown = url.render_as_string(hide_password=False)
-        install(shown)
-        yield shown
-
-
-@pytest.fixture
-def guarded(guarded_url: str) -> Iterator[Engine]:
-    """An application's engine there; the tables are empty."""
-    engine = create_engine(guarded_url)
-    with engine.begin() as connection:
-        connection.execute(text("TRUNCATE jobqueue_jobs, jobqueue_idle"))
-        connection.execute(text("CREATE TABLE IF NOT EXISTS tokens (token text PRIMARY KEY)"))
-        connection.execute(
-            text("INSERT INTO tokens VALUES (:token) ON CONFLICT DO NOTHING"), {"token": SECRET}
-        )
-        connection.execute(
-            text(
-                "ALTER TABLE jobqueue_jobs DROP CONSTRAINT IF EXISTS app_c, "
-                "ADD CONSTRAINT app_c CHECK (kind <> 'refused' OR status <> 'done')"
-            )
-        )
-    yield engine
-    engine.dispose()
 
 
 def deep(payload: Any, levels: int = 5) -> None:
@@ -287,92 +245,3 @@ def test_the_command(guarded: Engine, guarded_url: str, level: str, style: str) 
         lines = [json.loads(line) for line in written.splitlines()]
         (done,) = (line for line in lines if line.get("kind") == "success" and line["event"] == "JobSettled")
         assert (done["job_id"], done["queue"], done["attempt"]) == (ids["success"], "default", 1)
-
-
-def _wrong(url: str, change: str) -> str:
-    """The URL with another password, in its own place or as an option, or with an address where nobody listens."""
-    parsed = make_url(url)
-    match change:
-        case "password":
-            parsed = parsed.set(password=f"{PASSWORD}-not")
-        case "option":
-            parsed = parsed.set(password=None).update_query_dict({"password": f"{PASSWORD}-not"})
-        case "address":
-            parsed = parsed.set(port=1)
-    return parsed.render_as_string(hide_password=False)
-
-
-WRONG = pytest.mark.parametrize("change", ["password", "option", "address"])
-
-
-@WRONG
-@pytest.mark.parametrize("arguments", [("run", "tests.apps.secrets:jobs"), ("stats",), ("jobs", "show", "1")])
-def test_commands_that_are_not_let_in(guarded_url: str, change: str, arguments: tuple[str, ...]) -> None:
-    """One message with the address; not even the wrong password is in it, which may be nearly right."""
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": str(ROOT),
-        "DATABASE_URL": _wrong(guarded_url, change),
-    }
-    environment["SA_JOBQUEUE_LOG_LEVEL"] = "debug"
-    done = forked.run(["sa_jobqueue", *arguments], cwd=ROOT, env=environment, timeout=PATIENCE)
-    assert done.returncode == 3
-    assert "can't reach the database at postgresql+psycopg://app" in done.stderr
-    assert_hidden(done.stderr + done.stdout)
-
-
-@WRONG
-@LEVELS
-def test_runners_that_are_not_let_in(guarded_url: str, change: str, level: int) -> None:
-    """At the start the error comes out; neither its traceback nor any line says what was given."""
-    with logged(level) as lines:
-        given = Runner(handlers(), _wrong(guarded_url, change), settings(), subscribers=[log_event])
-        with pytest.raises(OperationalError) as caught:
-            given.start()
-    assert_hidden("".join(traceback.format_exception(caught.value)) + repr(caught.value) + lines.text)
-
-
-@LEVELS
-def test_a_password_that_was_changed_meanwhile(guarded: Engine, guarded_url: str, level: int) -> None:
-    """Loops that lose their connections and are not let in again say so for as long as it lasts."""
-    other = make_url(guarded_url).set(username="other").render_as_string(hide_password=False)
-    with guarded.begin() as connection:
-        connection.execute(text("DROP ROLE IF EXISTS other"))
-        connection.execute(text(f"CREATE ROLE other SUPERUSER LOGIN PASSWORD '{PASSWORD}'"))
-    with logged(level) as lines, runner(other) as recorder:
-        with guarded.begin() as connection:
-            connection.execute(text("ALTER ROLE other PASSWORD 'another'"))
-        with guarded.begin() as connection:
-            of_others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'other'"
-            connection.execute(text(of_others))
-        recorder.wait_for(LoopFailed)
-        with guarded.begin() as connection:
-            connection.execute(text(f"ALTER ROLE other PASSWORD '{PASSWORD}'"))
-        recorder.wait_for(LoopRecovered)
-    assert_hidden(lines.text + str(recorder.events))
-    assert "password authentication failed" in lines.text
-
-
-@WRONG
-@pytest.mark.parametrize("driver", ["sync", "psycopg", "asyncpg"])
-def test_waiters_that_are_not_let_in(guarded_url: str, change: str, driver: str) -> None:
-    """What comes out of `wait_for` and of an enqueue is the driver's own error."""
-    url = make_url(_wrong(guarded_url, change))
-
-    async def ask() -> None:
-        engine = create_async_engine(url.set(drivername=f"postgresql+{driver}"))
-        try:
-            await wait_for(engine, 7, timeout=timedelta(seconds=1))
-        finally:
-            await engine.dispose()
-
-    def wait() -> Any:
-        if driver != "sync":
-            return asyncio.run(ask())
-        return wait_for(create_engine(url), 7, timeout=timedelta(seconds=1))
-
-    with pytest.raises(
-        Exception, match=r"password authentication failed|refused|Connect call failed"
-    ) as caught:
-        wait()
-    assert_hidden("".join(traceback.format_exception(caught.value)) + repr(caught.value))
