@@ -34,6 +34,7 @@ from sa_jobqueue.errors import (
 from sa_jobqueue.models import Job, configure, metadata
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.periods import Period
+from sa_jobqueue.providers import PROVIDED
 from sa_jobqueue.records import Enqueued
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import RetryPolicy, delays, exponential, fixed, never
@@ -42,6 +43,7 @@ from sa_jobqueue.views import FinishedJob
 from sa_jobqueue.waiting import wait_for
 
 __all__ = [
+    "PROVIDED",
     "ConfigurationError",
     "Discard",
     "DuplicateKeyError",

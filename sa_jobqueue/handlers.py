@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from sa_jobqueue import arguments
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
+from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.names import check_name
+from sa_jobqueue.providers import Providers, advice
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
@@ -23,11 +26,13 @@ from sa_jobqueue.records import (
     HandlerCall,
 )
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
-from sa_jobqueue.signature import HandlerSignature, function_name, read_signature
+from sa_jobqueue.signature import HandlerSignature, SignatureReader, function_name
 
 _Direct = ParamSpec("_Direct")  # the function's own parameters
 _Fields = ParamSpec("_Fields")  # the same without a leading JobContext: what a call's payload holds
 _Result = TypeVar("_Result")
+
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 #: How long one attempt may run: so long, as long as it likes ("never"), or None for what the runner says.
 HandlerTimeout = timedelta | Literal["never"] | None
@@ -82,7 +87,13 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
 
     function: Callable[_Direct, _Result]
     is_async: bool
-    _signature: HandlerSignature = field(repr=False)
+    _reader: SignatureReader = field(repr=False)
+    _providers: Providers = field(repr=False)
+
+    @property
+    def signature(self) -> HandlerSignature:
+        """What the function takes. Raises TypeError for an annotation that can't be resolved."""
+        return self._reader.signature
 
     def __call__(self, *args: _Direct.args, **kwargs: _Direct.kwargs) -> _Result:
         """Call the function itself, here and now: no job, no retry."""
@@ -92,11 +103,12 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         """A call to hand to `enqueue()`: the arguments without the context, and this handler's settings.
 
         Defaults of parameters aren't stored, so that a waiting job gets the default of the code that runs it. Raises
-        TypeError for arguments that the function doesn't take.
+        TypeError for arguments that the function doesn't take, or of another type than it is annotated with, and
+        ValueError for what can't be stored; both name kind and path, and never the value.
         """
         return HandlerCall(
             kind=self.kind,
-            payload=self._signature.payload(self.kind, args, kwargs),
+            payload=self.signature.payload(self.kind, args, kwargs),
             queue=self.queue,
             max_attempts=self.max_attempts,
             priority=self.priority,
@@ -104,15 +116,29 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
             handler=self,
         )
 
-    def bind(self, context: JobContext, payload: Any) -> Callable[[], _Result]:
+    def bind(
+        self, context: JobContext, payload: Any, provide: Mapping[Any, Any] = _NOTHING
+    ) -> Callable[[], _Result]:
         """The run of one job, ready to be called once: fields of the payload become keyword arguments.
 
-        A handler without parameters of its own takes any payload. Raises PayloadError, naming kind and field, when the
-        payload doesn't fit.
+        A handler without parameters of its own takes any payload. `provide` holds by type what a test gives in the place
+        of what the registry provides. Raises PayloadError, naming kind and path, when the payload doesn't fit, and what
+        a factory of the registry raises.
         """
-        given = self._signature.arguments(self.kind, context, payload)
+        given = self.signature.arguments(
+            self.kind, context, payload, lambda annotation: self._providers.get(annotation, provide)
+        )
         run: Callable[..., _Result] = self.function
         return functools.partial(run, **given) if given else run
+
+    def check(self) -> None:
+        """Raise TypeError or ConfigurationError for what would fail every run: an unreadable annotation, a missing provider."""
+        for name, annotation in self.signature.provided.items():
+            if not self._providers.knows(annotation):
+                raise ConfigurationError(
+                    f"handler({self.kind!r}): nobody provides {name!r} of {function_name(self.function)}: "
+                    f"{advice(annotation)}"
+                )
 
     def decide(self, attempt: int, error: BaseException) -> Decision:
         """What becomes of a failed attempt: nothing more for a permanent error, else what the policy says."""
@@ -121,15 +147,21 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         return decide(self.retry, attempt, error)
 
 
-def make_handler(function: Callable[..., Any], settings: HandlerSettings) -> Handler[..., ..., Any]:
-    """The handler made of a function and its settings. Raises TypeError for what can't be run for a job."""
+def make_handler(
+    function: Callable[..., Any], settings: HandlerSettings, providers: Providers, names: Mapping[str, Any]
+) -> Handler[..., ..., Any]:
+    """The handler made of a function and its settings. Raises TypeError for what can't be run for a job.
+
+    `names` are those around the definition, in which its annotations are looked up after its module's.
+    """
     where = f"handler({settings.kind!r})"
     _check_function(where, function)
     return Handler(
         **{setting.name: getattr(settings, setting.name) for setting in fields(HandlerSettings)},
         function=function,
         is_async=_is_async(function),
-        _signature=read_signature(function, where),
+        _reader=SignatureReader(function, where, providers, names),
+        _providers=providers,
     )
 
 

@@ -10,7 +10,7 @@ import json
 import marshal
 import math
 import re
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sa_jobqueue.errors import PayloadError
+from sa_jobqueue.misfits import MisfitError, member, short, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,12 +50,40 @@ _ADVICE: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
+_UNKNOWN: Any = object()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ref:
-    """Stands in a payload for an attribute of a row that the same flush writes; made by `ref()`."""
+    """Stands in a payload for an attribute of a row that the same flush writes; made by `ref()`.
+
+    `value` is there where the row is stored already, `column_type` where the column tells what Python type it has.
+    `encode` is that of the field's own type, when it is bound to one.
+    """
 
     target: object
     attribute: str
+    value: Any = _UNKNOWN
+    column_type: type | None = None
+    encode: Callable[[Any], Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"ref({type(self.target).__qualname__}.{self.attribute})"
+
+    @property
+    def known(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.value is not _UNKNOWN
+
+    def bound_to(self, encode: Callable[[Any], Any]) -> Ref:
+        """The same, for a field whose values are written like this."""
+        return replace(self, encode=encode)
+
+    def stored(self, value: Any) -> Any:
+        """How its value stands in the payload. Raises MisfitError for one that its field can't take."""
+        if self.encode is not None:
+            return self.encode(value)
+        return str(value) if isinstance(value, UUID) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +151,37 @@ def encode_result(value: Any) -> str | None:
 
 
 def resolve(value: Any, of: Callable[[Ref], Any]) -> Any:
-    """A copy of a checked payload with `of(ref)` in the place of every reference."""
+    """A copy of a checked payload with what `of(ref)` gives in the place of every reference.
+
+    Raises TypeError or ValueError, naming the path, where its field can't take it.
+    """
+    try:
+        return _resolved(value, of)
+    except MisfitError as misfit:
+        raise misfit.for_caller(f"the payload: {misfit}") from None
+
+
+def _resolved(value: Any, of: Callable[[Ref], Any]) -> Any:
     if isinstance(value, Ref):
-        return of(value)
+        return value.stored(of(value))
     if isinstance(value, dict):
-        return {name: resolve(member, of) for name, member in value.items()}
+        return {name: _resolved_at(name, one, of) for name, one in value.items()}
     if isinstance(value, list):
-        return [resolve(member, of) for member in value]
+        return [_resolved_at(index, one, of) for index, one in enumerate(value)]
     return value
+
+
+def _resolved_at(step: str | int, value: Any, of: Callable[[Ref], Any]) -> Any:
+    try:
+        return _resolved(value, of)
+    except MisfitError as misfit:
+        raise misfit.within(step) from None
 
 
 def check_key(argument: str, value: Any) -> str:
     """An idempotency key as a plain str of 1 to 512 characters; TypeError or ValueError name the argument."""
     if not isinstance(value, str):
-        raise TypeError(f"{argument}: expected a str, got {_qualified(type(value))}")
+        raise TypeError(f"{argument}: expected a str, got {type_name(type(value))}")
     if not value or value.isspace():
         raise ValueError(f"{argument} is blank: leave it out, or name what must not be done twice")
     if len(value) > MAX_KEY:
@@ -211,18 +257,20 @@ def _walk(value: Any, path: str, depth: int, parts: list[str], refs: list[Ref]) 
             parts.append(_float_text(copy, path))
         case list() | dict():
             if depth == MAX_DEPTH:
-                raise ValueError(f"{_short(path)}: nested deeper than {MAX_DEPTH} levels, or contains itself")
+                raise ValueError(f"{short(path)}: nested deeper than {MAX_DEPTH} levels, or contains itself")
             copy = (
                 _walk_list(value, path, depth + 1, parts, refs)
                 if isinstance(value, list)
                 else _walk_object(value, path, depth + 1, parts, refs)
             )
+        case Ref() if value.known:
+            return _walk(value.stored(value.value), path, depth, parts, refs)
         case Ref():
             parts.append("null")
             refs.append(value)
             copy = value
         case _:
-            raise TypeError(f"{path}: {_qualified(type(value))} is no JSON type: {_advice(value)}")
+            raise TypeError(f"{path}: {type_name(type(value))} is no JSON type: {_advice(value)}")
     return copy
 
 
@@ -242,16 +290,16 @@ def _walk_object(
 ) -> dict[str, Any]:
     copy: dict[str, Any] = {}
     separator = "{"
-    for name, member in members.items():
+    for name, item in members.items():
         if not isinstance(name, str):
             raise TypeError(
-                f"{path}: a key is {_qualified(type(name))}, and JSON has only str: pass str() of it"
+                f"{path}: a key is {type_name(type(name))}, and JSON has only str: pass str() of it"
             )
         if problem := _text_problem(name):
-            raise ValueError(f"{_member(path, name)}: the key has {problem}")
+            raise ValueError(f"{member(path, name)}: the key has {problem}")
         plain = plain_text(name)
         parts.append(f"{separator}{encode_basestring(plain)}:")
-        copy[plain] = _walk(member, _member(path, plain), depth, parts, refs)
+        copy[plain] = _walk(item, member(path, plain), depth, parts, refs)
         separator = ","
     parts.append("}" if copy else "{}")
     return copy
@@ -286,15 +334,3 @@ def _advice(value: object) -> str:
         names = ", ".join(field.name for field in fields(value)[:3])
         return f"pass a dict of its fields ({names})" if names else "pass a dict"
     return "pass what it stands for as str, int, float, bool, None, list or dict"
-
-
-def _member(path: str, name: str) -> str:
-    return f"{path}.{name}" if name.isidentifier() and len(name) <= 50 else f"{path}[{_short(repr(name))}]"
-
-
-def _qualified(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:40]}...{text[-15:]}"

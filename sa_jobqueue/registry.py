@@ -11,6 +11,7 @@ nothing runs a handler.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -18,12 +19,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.handlers import Handler, HandlerSettings, HandlerTimeout, make_handler, several
 from sa_jobqueue.names import nearest
+from sa_jobqueue.providers import Provider, Providers, of_type, told
 from sa_jobqueue.records import DEFAULT_MAX_ATTEMPTS, DEFAULT_PAYLOAD_VERSION, DEFAULT_QUEUE
 from sa_jobqueue.retry import DEFAULT_RETRY, RetryPolicy
 from sa_jobqueue.signature import function_name
 
 _Fields = ParamSpec("_Fields")
 _Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
+
+_OMITTED: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class _Registration:
     def __call__(self, function: Callable[_Fields, _Result], /) -> Handler[_Fields, _Fields, _Result]: ...
 
     def __call__(self, function: Any, /) -> Any:
-        handler = make_handler(function, self.settings)
+        around = sys._getframe(1).f_locals  # noqa: SLF001  # types that are local to a function are nowhere else
+        handler = make_handler(function, self.settings, self.registry._providers, around)  # noqa: SLF001
         self.registry._add(handler)  # noqa: SLF001 - one act in two halves, decorator and registry
         return handler
 
@@ -52,6 +58,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._by_kind: dict[str, Handler[..., ..., Any]] = {}
+        self._providers = Providers()
 
     def handler(
         self,
@@ -70,7 +77,8 @@ class Registry:
         """Register the decorated function for jobs of this kind, and of its `aliases` (former names).
 
         Parameters annotated JobContext are filled in by the runner; a type checker understands it when the context
-        comes first. The other parameters are the fields of the payload. `queue`, `max_attempts`, `priority` and
+        comes first. So are those of a type that the registry provides. The other parameters are the fields of the
+        payload, and their annotations say what it may hold: see `sa_jobqueue.codecs`. `queue`, `max_attempts`, `priority` and
         `payload_version` go with every `.call(...)`; errors of the `permanent` classes are never retried.
         `timeout` is how long one attempt may run: a timedelta, "never" for no limit, None for what the runner says.
         With `keep_result` what the handler returns is stored as the job's result: JSON by the rules of payloads, up to
@@ -101,6 +109,44 @@ class Registry:
             ),
         )
 
+    @overload
+    def provide(self, kind: type[_Value], value: _Value) -> None: ...
+
+    @overload
+    def provide(self, kind: type[_Value], *, factory: Callable[[], _Value]) -> None: ...
+
+    def provide(self, kind: Any, value: Any = _OMITTED, *, factory: Callable[[], Any] | None = None) -> None:
+        """Give `value` to every handler's parameter that is annotated with this type: a session factory, a client.
+
+            jobs.provide(MailClient, MailClient(url))
+            jobs.provide(MailClient, factory=make_client)  # called once per process, when a run first needs it
+
+        Such a parameter is no field of the payload. Provide a type before the handlers that take it, or give their
+        parameters the default `PROVIDED`, which type checkers understand as well. Nothing is closed here. Handlers of a
+        registry that another one includes are given what either provides.
+
+        Raises TypeError for a value of another type, and ValueError for a type that is provided already or that a handler
+        registered earlier takes from its payload.
+        """
+        if (value is _OMITTED) == (factory is None):
+            raise TypeError(f"provide({told(kind)}): pass the value, or factory=, a function that makes it")
+        if factory is None:
+            of_type(kind, value, "got")
+        elif not callable(factory):
+            raise TypeError(f"provide({told(kind)}): factory: expected a function, got {factory!r}")
+        for handler in self.handlers:
+            if name := handler.signature.field_of(kind):
+                raise ValueError(
+                    f"provide({told(kind)}): {name!r} of the handler of {handler.kind!r} is a field of its payload: provide the "
+                    "type before the handler is registered"
+                )
+        self._providers.add(kind, Provider(kind, value, factory))
+
+    def check(self) -> None:
+        """Raise TypeError or ConfigurationError for a handler that could never run; a runner asks when it starts."""
+        for handler in self.handlers:
+            handler.check()
+
     def include(self, other: Registry) -> None:
         """Add the handlers that another registry holds now. All or none: raises ValueError for a kind that is taken."""
         new = [handler for handler in other.handlers if handler not in self.handlers]
@@ -108,6 +154,7 @@ class Registry:
             self._check_free(handler)
         for handler in new:
             self._add(handler)
+        other._providers.widen(self._providers)
 
     def find(self, kind: str) -> Handler[..., ..., Any] | None:
         """The handler of jobs of this kind, by its name or an alias; None when nobody registered it."""

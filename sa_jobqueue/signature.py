@@ -1,6 +1,6 @@
 """How a handler's parameters become the fields of its payload, and a payload becomes the call.
 
-Read once, at registration; a run then only compares names. Whether values are JSON is `payloads`' business.
+Read once, at registration; a call then encodes its arguments and a run decodes them, each by the codec of its annotation.
 """
 
 from __future__ import annotations
@@ -9,40 +9,57 @@ import inspect
 import re
 import sys
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.codecs import UnsupportedAnnotationError, codec_for
+from sa_jobqueue.codecs.base import ANYTHING
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.errors import PayloadError
+from sa_jobqueue.misfits import MisfitError
 from sa_jobqueue.names import hint
+from sa_jobqueue.providers import PROVIDED, advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from sa_jobqueue.codecs import Codec
+    from sa_jobqueue.providers import Providers
 
 _CONTEXT_NAME = re.compile(rf"\b{JobContext.__name__}\b")
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerSignature:
-    """What a function takes: parameters that the runner fills with the context, and fields of the payload.
+    """What a function takes: fields of the payload, each with its codec, and what the runner fills in beside them.
 
-    `parameters` is the function's signature without the injected ones.
+    `contexts` names the parameters that get the context, `provided` those that the registry provides and their types.
+    `parameters` is the function's signature without both. `rest` is the codec of whatever else may come, by **fields.
     """
 
     function_name: str
-    injected: tuple[str, ...]
+    contexts: tuple[str, ...]
+    provided: Mapping[str, Any]
     parameters: inspect.Signature
-    fields: frozenset[str]
+    codecs: Mapping[str, Codec]
+    rest: Codec | None
     required: tuple[str, ...]
-    takes_any_field: bool
+    #: The two halves of each codec, ready to be called: every job goes through here twice.
+    _encode: Mapping[str, Callable[[Any], Any]] = field(init=False, repr=False)
+    _decode: Mapping[str, Callable[[Any], Any]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_encode", {name: codec.encode for name, codec in self.codecs.items()})
+        object.__setattr__(self, "_decode", {name: codec.decode for name, codec in self.codecs.items()})
 
     def payload(self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name; defaults are left out, so that a later default holds for waiting jobs.
+        """The arguments of a call by name, in JSON's types; defaults are left out, so that a later one holds for waiting jobs.
 
-        Raises TypeError, as the call itself would, naming the kind and the parameter.
+        Raises TypeError, as the call itself would, and for a value of another type than its parameter is annotated with;
+        ValueError for a value of it that can't be stored. Both name the kind and the path.
         """
-        if not args and kwargs.keys() <= self.fields and all(map(kwargs.__contains__, self.required)):
-            return dict(kwargs)  # the usual call, at half the cost of binding
+        if not args and kwargs.keys() <= self.codecs.keys() and all(map(kwargs.__contains__, self.required)):
+            return self._encoded(kind, kwargs)  # the usual call, at half the cost of binding
         try:
             bound = self.parameters.bind(*args, **kwargs)
         except TypeError as error:
@@ -50,29 +67,72 @@ class HandlerSignature:
                 f"{kind}: {error}: call it as {self.function_name}{self.parameters}{self._context_hint}"
             ) from None
         payload = dict(bound.arguments)
-        if self.takes_any_field:
+        if self.rest is not None:
             *_, rest = self.parameters.parameters
             payload |= payload.pop(rest, {})
-        if taken := next((name for name in self.injected if name in payload), None):
+        if taken := next((name for name in (*self.contexts, *self.provided) if name in payload), None):
             raise TypeError(f"{kind}: {taken!r} is filled in by the runner: leave it out of the call")
-        return payload
+        return self._encoded(kind, payload)
 
-    def arguments(self, kind: str, context: JobContext, payload: Any) -> dict[str, Any]:
-        """The keyword arguments for one run. Raises PayloadError, naming kind and field, when the payload won't fit."""
+    def arguments(
+        self, kind: str, context: JobContext, payload: Any, provide: Callable[[Any], Any]
+    ) -> dict[str, Any]:
+        """The keyword arguments for one run. Raises PayloadError, naming kind and path, when the payload won't fit."""
         arguments: dict[str, Any] = {}
-        if self.fields or self.takes_any_field:
+        name = ""
+        if self.codecs or self.rest is not None:
             self._check(kind, payload)
-            arguments |= payload
-        for name in self.injected:
+            try:
+                decode, other = self._decode, (self.rest or ANYTHING).decode
+                for name, value in payload.items():
+                    arguments[name] = decode.get(name, other)(value)
+            except MisfitError as misfit:
+                misfit.within(name)
+                raise PayloadError(
+                    f"kind {kind!r}: the payload at {misfit}{self._asked}"
+                ) from misfit.__cause__
+            except RecursionError:
+                raise PayloadError(f"kind {kind!r}: the payload is nested too deep") from None
+        for name in self.contexts:
             arguments[name] = context
+        for name, annotation in self.provided.items():
+            arguments[name] = provide(annotation)
         return arguments
+
+    def written(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Some fields in JSON's types, for a comparison; what no codec takes (a stand-in that equals anything) stays."""
+        return {name: _written(self._codec(name), value) for name, value in fields.items()}
+
+    def field_of(self, annotation: Any) -> str | None:
+        """The name of a field with this annotation."""
+        parameters = self.parameters.parameters
+        return next((name for name in self.codecs if parameters[name].annotation == annotation), None)
+
+    def _encoded(self, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        encoded, name = {}, ""
+        try:
+            encode, other = self._encode, (self.rest or ANYTHING).encode
+            for name, value in payload.items():
+                encoded[name] = encode.get(name, other)(value)
+        except MisfitError as misfit:
+            raise misfit.within(name).for_caller(f"{kind}: {misfit}{self._asked}") from None
+        except RecursionError:
+            raise ValueError(f"{kind}: {name!r} is nested too deep, or contains itself") from None
+        return encoded
+
+    def _codec(self, name: str) -> Codec:
+        return self.codecs.get(name) or self.rest or ANYTHING
+
+    @property
+    def _asked(self) -> str:
+        return f" ({self.function_name}{self.parameters})"
 
     @property
     def _context_hint(self) -> str:
         """For who took the parameter's name for what matters: its annotation does."""
         first = next(iter(self.parameters.parameters.values()), None)
         if (
-            self.injected
+            self.contexts
             or first is None
             or first.annotation is not first.empty
             or first.name not in self.required
@@ -93,28 +153,67 @@ class HandlerSignature:
                     f"{where} lacks {name!r}, which {self.function_name}{self.parameters} needs: give the parameter a "
                     f"default, so that jobs enqueued without it can run{self._context_hint}"
                 )
-        refused = self.injected if self.takes_any_field else payload.keys() - self.fields
+        refused = (
+            payload.keys() - self.codecs.keys() if self.rest is None else (*self.contexts, *self.provided)
+        )
         for name in sorted(refused):
             if name in payload:
                 raise PayloadError(
                     f"{where} has {name!r}, which {self.function_name}{self.parameters} doesn't take"
-                    f"{hint(name, self.fields)}: add the parameter, or **fields for whatever comes"
+                    f"{hint(name, self.codecs)}: add the parameter, or **fields for whatever comes"
                 )
 
 
-def read_signature(function: Callable[..., Any], where: str) -> HandlerSignature:
-    """The signature of a handler function; parameters annotated with JobContext are injected.
+class SignatureReader:
+    """The signature of one handler function, read when it is first asked for: a type of it may be defined further down."""
 
-    Raises TypeError, beginning with `where`, for parameters that no field of a JSON object can fill: positional-only
-    ones and *args.
+    def __init__(
+        self, function: Callable[..., Any], where: str, providers: Providers, names: Mapping[str, Any]
+    ) -> None:
+        """`names` are those around the definition, for types that are local to a function."""
+        self._function = function
+        self._where = where
+        self._providers = providers
+        self._read: HandlerSignature | None = None
+        try:
+            self._read = self._from(names)
+        except NameError:
+            return  # once the module is complete it may be there
+
+    @property
+    def signature(self) -> HandlerSignature:
+        """Raises TypeError for an annotation whose names are nowhere."""
+        if self._read is None:
+            try:
+                self._read = self._from({})
+            except NameError as error:
+                raise TypeError(
+                    f"{self._where}: the annotations of {function_name(self._function)} can't be read, for {error}: import "
+                    "that type at run time, outside of `if TYPE_CHECKING:`"
+                ) from None
+        return self._read
+
+    def _from(self, names: Mapping[str, Any]) -> HandlerSignature:
+        return _signature_of(self._function, self._where, self._providers, names)
+
+
+def _signature_of(
+    function: Callable[..., Any], where: str, providers: Providers, names: Mapping[str, Any]
+) -> HandlerSignature:
+    """Raises TypeError, beginning with `where`, for parameters that no field of a JSON object can fill: positional-only
+    ones, *args, and types that no payload holds; NameError for an annotation that can't be resolved.
     """
     name = function_name(function)
     try:
-        signature = _signature(function)
+        signature = _inspected(function)
     except ValueError:
         raise TypeError(f"{where}: {name} tells no parameters: wrap it in a function with def") from None
     namespace = getattr(inspect.unwrap(function), "__globals__", {})
-    injected, own = [], []
+    contexts: list[str] = []
+    provided: dict[str, Any] = {}
+    codecs: dict[str, Codec] = {}
+    rest: Codec | None = None
+    own: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
@@ -122,19 +221,51 @@ def read_signature(function: Callable[..., Any], where: str) -> HandlerSignature
                 f"{where}: {name} takes {star}{parameter.name} by position only, but payloads have names: "
                 "use plain or keyword-only parameters"
             )
-        if parameter.kind is not parameter.VAR_KEYWORD and _is_context(parameter.annotation, namespace):
-            injected.append(parameter.name)
+        many = parameter.kind is parameter.VAR_KEYWORD
+        if not many and _is_context(parameter.annotation, namespace):
+            contexts.append(parameter.name)
+            continue
+        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+        annotation = _resolved(annotation, namespace, names)
+        if parameter.default is PROVIDED or (not many and providers.knows(annotation)):
+            provided[parameter.name] = annotation
+            continue
+        own.append(
+            parameter.replace(annotation=annotation)
+            if parameter.annotation is not parameter.empty
+            else parameter
+        )
+        codec = _codec_of(annotation, f"{where}: {parameter.name!r} of {name}")
+        if many:
+            rest = codec
         else:
-            own.append(parameter)
-    named = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
+            codecs[parameter.name] = codec
     return HandlerSignature(
         function_name=name,
-        injected=tuple(injected),
+        contexts=tuple(contexts),
+        provided=provided,
         parameters=inspect.Signature(own),
-        fields=frozenset(parameter.name for parameter in named),
-        required=tuple(parameter.name for parameter in named if parameter.default is parameter.empty),
-        takes_any_field=len(named) < len(own),
+        codecs=codecs,
+        rest=rest,
+        required=tuple(one.name for one in own if one.name in codecs and one.default is one.empty),
     )
+
+
+def _written(codec: Codec, value: Any) -> Any:
+    try:
+        return codec.encode(value)
+    except MisfitError:
+        return value
+
+
+def _codec_of(annotation: Any, where: str) -> Codec:
+    try:
+        return codec_for(annotation)
+    except UnsupportedAnnotationError as error:
+        raise TypeError(
+            f"{where}: {error}. If it is no field of the payload, provide it: {advice(annotation)}, before this handler, "
+            "or give the parameter the default PROVIDED"
+        ) from None
 
 
 def function_name(function: object) -> str:
@@ -143,7 +274,7 @@ def function_name(function: object) -> str:
     return f"{getattr(function, '__module__', '?')}.{name}" if name else repr(function)
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
+def _inspected(function: Callable[..., Any]) -> inspect.Signature:
     if sys.version_info >= (3, 14):
         # Annotations are evaluated when asked for; names that only type checkers import must not end in NameError.
         from annotationlib import Format
@@ -154,20 +285,36 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 def _is_context(annotation: Any, namespace: dict[str, Any]) -> bool:
     """Whether an annotation means JobContext; `JobContext | None` and a text that can't be resolved count as well."""
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", None)
-    if text is not None:
-        try:
-            annotation = typing.get_type_hints(_Annotated(text), globalns=namespace)["annotation"]
-        except Exception:  # evaluating a user's annotation can raise anything; its text is then all there is
-            return _CONTEXT_NAME.search(text) is not None
+    try:
+        annotation = _resolved(annotation, namespace, {})
+    except NameError:
+        return _CONTEXT_NAME.search(_text(annotation) or "") is not None
     return annotation is JobContext or JobContext in typing.get_args(annotation)
+
+
+def _resolved(annotation: Any, namespace: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """The annotation with its names looked up. Raises NameError, also for what evaluating somebody's text may raise."""
+    text = _text(annotation)
+    carrier = _Annotated(annotation if text is None else text)
+    try:
+        hints = typing.get_type_hints(carrier, dict(namespace), {**names}, include_extras=True)
+    except NameError:
+        raise
+    except Exception as error:
+        raise NameError(f"{text or annotation!r} raises {type(error).__name__}") from error
+    return hints["annotation"]
+
+
+def _text(annotation: Any) -> str | None:
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", None)
+    return text if isinstance(text, str) else None
 
 
 class _Annotated:
     """A carrier for one annotation in the form that get_type_hints() reads."""
 
-    def __init__(self, text: str) -> None:
-        self.__annotations__ = {"annotation": text}
+    def __init__(self, annotation: Any) -> None:
+        self.__annotations__ = {"annotation": annotation}
 
 
 def _json_type(payload: Any) -> str:

@@ -14,7 +14,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python3 examples",
         description="Documents become embeddings, by jobs that survive a killed runner. Shows and checks it in half a minute; "
         "the first start, which installs what it needs, takes up to two.",
-        epilog="Exit codes: 0 all checks passed, 1 a check failed or something is missing, 2 usage, 130 Ctrl-C.",
+        epilog="Other examples, without options: python3 examples fastapi, python3 examples flask, python3 examples script. "
+        "Exit codes: 0 all checks passed, 1 a check failed or something is missing, 2 usage, 130 Ctrl-C.",
     )
     options.add_argument(
         "folder",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
-from sqlalchemy import inspect
+from sqlalchemy import TypeDecorator, inspect
 from sqlalchemy.orm import InstanceState
 
 from sa_jobqueue.names import hint
@@ -15,8 +15,9 @@ from sa_jobqueue.payloads import Ref
 def ref(obj: object, attribute: str = "id") -> Any:
     """Stands in a payload for a column of `obj`, a row that is pending in the same session.
 
-    It is filled in during the flush that writes `obj`; a UUID becomes its text. For an object that is stored already
-    this is the plain value. Raises TypeError for what is not mapped and ValueError for what is no column of it.
+    It is filled in during the flush that writes `obj`, in the form of its field; without a typed field a UUID becomes
+    its text. For an object that is stored already this is the value, where JSON has its type. Raises TypeError for what
+    is not mapped and ValueError for what is no column of it.
     """
     state = inspect(obj, raiseerr=False)
     if not isinstance(state, InstanceState):
@@ -26,8 +27,11 @@ def ref(obj: object, attribute: str = "id") -> Any:
         raise ValueError(
             f"ref(): {type(obj).__qualname__} has no column {attribute!r}{hint(attribute, known)}"
         )
-    placeholder = Ref(obj, attribute)
-    return placeholder if state.key is None else stored_value(placeholder, state)
+    placeholder = Ref(obj, attribute, column_type=_column_type(state, attribute))
+    if state.key is None:
+        return placeholder
+    value = stored_value(placeholder, state)
+    return value if isinstance(value, str | int | float | None) else replace(placeholder, value=value)
 
 
 def stored_value(placeholder: Ref, state: InstanceState[Any]) -> Any:
@@ -35,10 +39,16 @@ def stored_value(placeholder: Ref, state: InstanceState[Any]) -> Any:
     mapper = state.mapper
     for column, value in zip(mapper.primary_key, state.identity or (), strict=False):
         if mapper.get_property_by_column(column).key == placeholder.attribute:
-            return json_key(value)
-    return json_key(getattr(placeholder.target, placeholder.attribute))
+            return value
+    return getattr(placeholder.target, placeholder.attribute)
 
 
-def json_key(value: Any) -> Any:
-    """A key as a payload can hold it."""
-    return str(value) if isinstance(value, UUID) else value
+def _column_type(state: InstanceState[Any], attribute: str) -> type | None:
+    """The Python type of the column; None where an application's own type decides it, or nobody tells."""
+    column = state.mapper.column_attrs[attribute].columns[0]
+    if isinstance(column.type, TypeDecorator):
+        return None
+    try:
+        return column.type.python_type
+    except NotImplementedError:
+        return None

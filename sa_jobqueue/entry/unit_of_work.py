@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from sa_jobqueue.entry.adoption import adopt, members, pointers, undo
 from sa_jobqueue.entry.keys import refuse_own_key
-from sa_jobqueue.entry.references import json_key, stored_value
+from sa_jobqueue.entry.references import stored_value
 from sa_jobqueue.entry.request import request_of
 from sa_jobqueue.errors import DuplicateKeyError, EnqueueError, UnfencedWriteError
 from sa_jobqueue.models import Job
@@ -132,7 +132,7 @@ def _value(session: Session, placeholder: Ref) -> Any:
         return stored_value(placeholder, state)
     if (value := state.dict.get(placeholder.attribute)) is None:
         raise _NotYetError
-    return json_key(value)
+    return value
 
 
 def _refuse_deleted(session: Session) -> None:

@@ -136,7 +136,7 @@ class Runner:
     def start(self) -> None:
         """Check and begin, then return. A drained burst, the fault of a loop and `request_stop()` end it as `stop()` does.
 
-        Raises ConfigurationError for a registry that can't serve these queues, SchemaVersionError for a database
+        Raises ConfigurationError for a registry that can't serve these queues or lacks what a handler takes from it, SchemaVersionError for a database
         without the queue's tables, SQLAlchemy's OperationalError when it can't be reached, RuntimeError when started
         already.
         """
@@ -222,6 +222,7 @@ class Runner:
         await in_thread(self.stop)
 
     def _check_registry(self) -> None:
+        self.registry.check()
         handlers = self.registry.handlers
         if not set(self.settings.queues) & set(self.registry.queues):
             known = ", ".join(f"{handler.kind} (queue {handler.queue})" for handler in handlers) or "none"

@@ -17,7 +17,7 @@ from sa_jobqueue.runner.verdict import mistake_in, uncompleted, verdict
 from sa_jobqueue.states import CANCELLED_REASON, EXHAUSTED_REASON, JobStatus, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from datetime import timedelta
     from types import TracebackType
 
@@ -133,8 +133,11 @@ def attempt(
     context: JobContext,
     loop: EventLoop,
     look_back: Callable[[], Completion | None],
+    provide: Mapping[Any, Any],
 ) -> Attempted:
     """Call the handler and judge what it said, and its completion, which `look_back` tells.
+
+    `provide` holds by type what stands in for what the registry provides.
 
     A failure is an Exception or SystemExit. KeyboardInterrupt, a cancelled task and what pytest raises to end a test
     pass through.
@@ -144,7 +147,7 @@ def attempt(
     try:
         if isinstance(job.payload, PayloadError):
             raise job.payload
-        returned = handler.bind(context, job.payload)()
+        returned = handler.bind(context, job.payload, provide)()
         if handler.is_async:
             returned = loop.finish(returned)
     except (Exception, SystemExit) as error:

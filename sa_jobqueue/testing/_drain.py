@@ -12,7 +12,7 @@ from sa_jobqueue.testing._attempts import EventLoop
 from sa_jobqueue.testing._draining import Draining
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Mapping
 
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
@@ -37,6 +37,7 @@ def drain(
     limit: int = DEFAULT_LIMIT,
     with_delayed: bool = False,
     raise_errors: bool = True,
+    provide: Mapping[Any, Any] | None = None,
 ) -> Drained: ...
 
 
@@ -49,6 +50,7 @@ def drain(
     limit: int = DEFAULT_LIMIT,
     with_delayed: bool = False,
     raise_errors: bool = True,
+    provide: Mapping[Any, Any] | None = None,
 ) -> Coroutine[Any, Any, Drained]: ...
 
 
@@ -60,6 +62,7 @@ def drain(
     limit: int = DEFAULT_LIMIT,
     with_delayed: bool = False,
     raise_errors: bool = True,
+    provide: Mapping[Any, Any] | None = None,
 ) -> Drained | Coroutine[Any, Any, Drained]:
     """Run all due jobs of the registry's kinds now, one after the other, until none is due.
 
@@ -77,6 +80,8 @@ def drain(
     `ctx.complete()` gives a session on that connection, and takes sessions of the application's that are bound to it: the
     block sees what is uncommitted, and completes the job when its savepoint is released, by the runner's own fence. A
     rollback after that, within the handler's run, takes the completion back.
+
+    `provide={MailClient: FakeClient()}` gives handlers a stand-in for what the registry provides.
 
     A handler that raises fails the test: its job is settled as a runner would (a retry, or dead), then the error goes
     on to the caller. With `raise_errors=False` it is counted, and kept in `runs`.
@@ -97,7 +102,9 @@ def drain(
 
     def work(given: Session | Connection) -> Drained:
         with EventLoop(_ADVICE) as loop:
-            draining = Draining(given, registry, chosen, loop=loop, with_delayed=with_delayed)
+            draining = Draining(
+                given, registry, chosen, loop=loop, with_delayed=with_delayed, provide=provide or {}
+            )
             return draining.run(limit=limit, raise_errors=raise_errors)
 
     return run_on(target, work, caller="drain")

@@ -31,6 +31,8 @@ from sa_jobqueue.testing._completing import Holder, SameConnection
 from sa_jobqueue.testing._drained import Drained, DrainError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Connection
 
     from sa_jobqueue.completion.owner import Completion
@@ -59,12 +61,14 @@ class Draining:
         *,
         loop: EventLoop,
         with_delayed: bool,
+        provide: Mapping[Any, Any],
     ) -> None:
         self._target = target
         self._registry = registry
         self._wanted = {"kinds": list(registry.kinds), "queues": queues}
         self._loop = loop
         self._with_delayed = with_delayed
+        self._provide = provide
         self._runs: list[Performed] = []
         #: Due times of jobs that were brought forward, and whether they would have expired by then.
         self._brought: dict[int, tuple[datetime, bool]] = {}
@@ -165,7 +169,8 @@ class Draining:
         def look_back() -> Completion | None:
             return holder.look_back(connection_of(self._target))
 
-        return attempt(job, handler, context, self._loop, look_back), context.latest_progress
+        attempted = attempt(job, handler, context, self._loop, look_back, self._provide)
+        return attempted, context.latest_progress
 
     def _settle(self, job: ClaimedJob, attempted: Attempted, progress: Progress | None) -> Settled:
         settlement = attempted.settlement

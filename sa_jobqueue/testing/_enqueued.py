@@ -74,7 +74,8 @@ def assert_enqueued(
 
     `kind` is a kind, a handler (its aliases will do as well) or a call of one, whose arguments are the payload. Of
     `payload` every given field must be there and equal, nested objects likewise; anything else is compared by ==, lists
-    as a whole, so that `unittest.mock.ANY` and `pytest.approx()` work. Further filters: `queue`, `priority`, `run_at`
+    as a whole, so that `unittest.mock.ANY` and `pytest.approx()` work. Beside a handler the fields may be given as its
+    annotations have them (a UUID, a datetime); beside a kind they are JSON. Further filters: `queue`, `priority`, `run_at`
     (a time, or a time and a tolerance), `delay`, `key` (None: without one) and `status`, which is "ready" (due or not)
     unless another is given; None stands for any.
 

@@ -116,6 +116,8 @@ def wanted_of(kind: Any, payload: Any, filters: Mapping[str, Any], *, caller: st
             names = (kind,)
         case Handler():
             names = kind.names
+            if isinstance(payload, dict):
+                payload = kind.signature.written(payload)
         case HandlerCall():
             if payload is not ANYTHING:
                 raise TypeError(f"{caller}(): the call brings its payload along; leave the other one out")

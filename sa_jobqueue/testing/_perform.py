@@ -21,6 +21,8 @@ from sa_jobqueue.testing._attempts import EventLoop, Performed, attempt
 from sa_jobqueue.testing._completing import Holder, Unfenced
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
     from sqlalchemy.orm import Session, scoped_session
 
@@ -37,7 +39,7 @@ class RunOptions(TypedDict, total=False):
     """What a test may choose of a run: what the context says of the job, and whether a failure is raised.
 
     `max_attempts` and `queue` are the handler's own unless they are given; `attempt` is 1, `id` 1, `run_at` now.
-    `session` is what `ctx.complete()` gives.
+    `session` is what `ctx.complete()` gives; `provide` holds by type what stands in for what the registry provides.
     """
 
     attempt: int
@@ -50,6 +52,7 @@ class RunOptions(TypedDict, total=False):
     cancel_requested: bool
     raise_errors: bool
     session: Session | scoped_session[Any] | AsyncSession | async_scoped_session[Any]
+    provide: Mapping[Any, Any]
 
 
 @overload
@@ -77,6 +80,8 @@ def perform(
     block gives the first, within a savepoint that a failure rolls back, or what the second makes, and commits that. There
     is no job in the database, so nothing is fenced, and the test says how a lost job fares with `lost=True`.
 
+    `provide={MailClient: FakeClient()}` gives the handler a stand-in for what the registry provides.
+
     What the handler raises comes out, for most tests expect none; with `raise_errors=False` it is judged by the retry
     policy and told in the record, as an outcome (`Retry`, `Snooze`, `Discard`, returned or raised by `Settle`) always
     is. Whether a payload fits its handler counts as well: PayloadError.
@@ -87,10 +92,11 @@ def perform(
     """
     raise_errors = options.pop("raise_errors", True)
     session = options.pop("session", None)
+    provide = options.pop("provide", {})
     job, handler, context, holder = _prepared(what, kind, payload, options, session)
     with EventLoop(_ADVICE) as loop:
         loop.check(handler)
-        attempted = attempt(job, handler, context, loop, lambda: holder.completion)
+        attempted = attempt(job, handler, context, loop, lambda: holder.completion, provide)
     if attempted.error is not None and raise_errors:
         raise attempted.error
     verb = attempted.settlement.verb

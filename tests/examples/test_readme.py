@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,6 +26,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, rela
 
 import sa_jobqueue
 import sa_jobqueue.admin
+import sa_jobqueue.testing
+from examples.walkthrough.__main__ import STORIES
 from sa_jobqueue import Enqueued, Job, JobContext, Registry, enqueue, enqueue_many, never
 from sa_jobqueue.admin import redrive
 from sa_jobqueue.cli import cli
@@ -120,6 +124,27 @@ def test_the_quickstart_is_counted_right() -> None:
     assert make_url(url).database == normalise_url(url).database == database
 
 
+def _lines(code: str) -> list[str]:
+    return [line.strip() for line in code.strip().splitlines()]
+
+
+@pytest.mark.parametrize("block", _marked("excerpt: "), ids=lambda block: block["mark"])
+def test_the_excerpts_are_in_the_applications(block: dict[str, str]) -> None:
+    """What README shows of an application is written there, in this order; `...` stands for what is left out."""
+    rest = _lines((ROOT / block["mark"].removeprefix("excerpt: ")).read_text())
+    for piece in map(_lines, block["code"].split("...\n")):
+        starts = [start for start in range(len(rest)) if rest[start : start + len(piece)] == piece]
+        assert starts, "\n".join(piece)
+        rest = rest[starts[0] + len(piece) :]
+
+
+def test_every_application_is_shown() -> None:
+    """For each that has a command there is the command and an excerpt."""
+    folders = {story.FOLDER for story in STORIES.values()}
+    assert {block["mark"].split()[1].rpartition("/")[0] for block in _marked("excerpt: ")} == folders
+    assert set(re.findall(r"^    python3 examples (\w+) ", README, re.M)) == set(STORIES)
+
+
 def test_the_diagram_is_the_one_of_the_code() -> None:
     """The life of a job in README is made from the table of transitions."""
     (block,) = _marked("diagram")
@@ -162,6 +187,13 @@ class Document(Base):
     job: Mapped[Job | None] = relationship(Job)
 
 
+class Mailer:
+    """What its registry provides."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+
 def _snippets() -> list[str]:
     return [block["code"] for block in BLOCKS if block["language"] == "python" and not block["mark"]]
 
@@ -177,13 +209,18 @@ def test_the_snippets_run(engine: Engine) -> None:
     @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
     def embed(document_id: int, model: str = "m1") -> None: ...
 
-    assert len(_snippets()) == 6
+    assert len(_snippets()) == 7
     with Session(engine) as session:
         document = Document(id=1)
         session.add(document)
         names: dict[str, Any] = {name: getattr(sa_jobqueue, name) for name in sa_jobqueue.__all__}
         names |= {
             "connection": session.connection(),
+            "dataclass": dataclass,
+            "datetime": datetime,
+            "Decimal": Decimal,
+            "Mailer": Mailer,
+            "UUID": UUID,
             "create_async_engine": create_async_engine,
             "create_engine": create_engine,
             "document": document,
@@ -213,6 +250,14 @@ def test_the_snippets_run(engine: Engine) -> None:
     with Session(engine) as session:
         assert session.get_one(Document, 1).indexed
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
+    lines = [names["Line"](UUID(int=7), Decimal("1.50"))]
+    shipping = names["ship"].call(order_id=7, lines=lines, at=datetime(2026, 11, 30, tzinfo=UTC))
+    assert shipping.payload == {
+        "order_id": 7,
+        "lines": [{"article": str(UUID(int=7)), "price": "1.50"}],
+        "at": "2026-11-30T00:00:00+00:00",
+    }
+    assert sa_jobqueue.testing.perform(shipping).status == "done"
 
 
 def _jobs(engine: Engine) -> list[tuple[str, int, int]]:
@@ -234,8 +279,8 @@ def test_the_fields_of_the_context_are_all_named() -> None:
 
 
 @pytest.mark.parametrize("value", [datetime(2024, 1, 1, tzinfo=UTC), UUID(int=7)])
-def test_dates_and_uuids_are_refused_as_said(value: object) -> None:
-    """What README tells to pass as text is no payload."""
+def test_by_name_dates_and_uuids_are_refused_as_said(value: object) -> None:
+    """Without a handler nobody would read them back."""
     with pytest.raises(TypeError, match="no JSON type"):
         enqueue("order.send_receipt", {"order_id": value})
 

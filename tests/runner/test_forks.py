@@ -15,6 +15,9 @@ from tests.support import forked
 from tests.support.runners import LEDGER, ROOT, add, drain, ledger, row
 from tests.support.waiting import PATIENCE
 
+#: From Python 3.12 on a fork beside other threads warns, and a runner has some.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
 
 def test_the_child_of_a_fork_ends_and_the_parent_settles(engine: Engine, database_url: str) -> None:
     """A forked child that returns, or calls sys.exit, must not hang with its parent's connections."""

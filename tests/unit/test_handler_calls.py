@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -14,9 +14,6 @@ from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.records import HandlerCall
 from sa_jobqueue.registry import Registry
 from tests.support.handlers import CONTEXT, embed, nothing
-
-if TYPE_CHECKING:
-    from elsewhere import Document  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
 
 
 def any_fields(ctx: JobContext, document_id: int, **rest: Any) -> tuple[int, dict[str, Any]]:
@@ -149,10 +146,6 @@ def old_optional_annotation(item: int, context: Optional[JobContext] = None) -> 
     return context, item
 
 
-def beside_an_unknown_name(context: Renamed, item: Document) -> Any:
-    return context, item
-
-
 EVALUATED: dict[str, Any] = {"JobContext": JobContext}
 exec(
     textwrap.dedent(
@@ -174,7 +167,6 @@ exec(
         renamed_annotation,
         optional_annotation,
         old_optional_annotation,
-        beside_an_unknown_name,
         EVALUATED["evaluated"],
         EVALUATED["unresolvable"],
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,8 +20,8 @@ from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.testing import PostgresUnavailableError, start_postgres
 
 MIGRATE = ("alembic", "-c", "examples/documents/alembic.ini", "upgrade", "head")
-#: The variables that tell the application and the runner where the database is.
-_VARIABLES = ("DOCUMENTS_DATABASE_URL", "SA_JOBQUEUE_DATABASE_URL")
+#: The variables that tell the applications and the runner where the database is.
+_VARIABLES = ("DOCUMENTS_DATABASE_URL", "SA_JOBQUEUE_DATABASE_URL", "DATABASE_URL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Place:
 
 
 @contextmanager
-def private_place() -> Iterator[Place]:
+def private_place(name: str = "documents") -> Iterator[Place]:
     """A database on a server that is started now and removed at the end. Raises DemoError when there is no server."""
     try:
         server = start_postgres()
@@ -45,12 +45,12 @@ def private_place() -> Iterator[Place]:
         raise DemoError(str(error)) from None
     with server:
         # The server may also be one that the environment names: then nothing of ours may stay, nor be overwritten.
-        name = f"documents_{os.getpid()}"
-        server.create_database(name)
+        database = f"{name}_{os.getpid()}"
+        server.create_database(database)
         try:
-            yield Place(server.url(name), f"{server.description}, private")
+            yield Place(server.url(database), f"{server.description}, private")
         finally:
-            server.drop_database(name)
+            server.drop_database(database)
 
 
 def given_place(text: str) -> Place:
@@ -76,14 +76,14 @@ def given_place(text: str) -> Place:
     return Place(url.render_as_string(hide_password=False), shown_url(url))
 
 
-def migrate(place: Place) -> None:
+def migrate(place: Place, command: Sequence[str] = MIGRATE) -> None:
     """`alembic upgrade head`, as a deployment runs it. Raises DemoError with its output."""
     if sa_jobqueue.metadata.schema is not None:
         raise DemoError(
             "unset SA_JOBQUEUE_SCHEMA: this application's migrations put the queue beside its own tables"
         )
     answer = subprocess.run(
-        [sys.executable, "-m", *MIGRATE],
+        [sys.executable, "-m", *command],
         cwd=ROOT,
         env={**os.environ, **place.environment},
         stdin=subprocess.DEVNULL,
@@ -93,4 +93,4 @@ def migrate(place: Place) -> None:
         check=False,
     )
     if answer.returncode:
-        raise DemoError(f"{' '.join(MIGRATE)} failed:\n{answer.stdout}")
+        raise DemoError(f"{' '.join(command)} failed:\n{answer.stdout}")

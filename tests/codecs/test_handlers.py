@@ -1,0 +1,284 @@
+"""The signature of a handler is the schema of its payload: at the call, at the run, and for what is no field of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy.orm import Session, sessionmaker
+
+from sa_jobqueue import PROVIDED, ConfigurationError, JobContext, PayloadError, Registry, enqueue
+from sa_jobqueue.runner import Runner
+from tests.codecs.examples import ONE, Point
+from tests.support.handlers import CONTEXT
+
+if TYPE_CHECKING:
+    from elsewhere import Unknown  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+
+SECRET = "S3CR3T-42"
+WHEN = datetime(2026, 11, 30, tzinfo=UTC)
+
+
+def embed(
+    ctx: JobContext, document_id: UUID, at: datetime, where: Point | None = None, **prices: Decimal
+) -> Any:
+    return document_id, at, where, prices
+
+
+def test_a_call_writes_json_and_a_run_gets_the_values() -> None:
+    """By position and by name, with **fields, and whatever is left out."""
+    handler = Registry().handler("k")(embed)
+    call = handler.call(ONE, at=WHEN, where=Point(1), a=Decimal("1.0"))
+    assert call.payload == {
+        "document_id": str(ONE),
+        "at": "2026-11-30T00:00:00+00:00",
+        "where": {"x": 1, "y": 0.0},
+        "a": "1.0",
+    }
+    assert handler.bind(CONTEXT, call.payload)() == (ONE, WHEN, Point(1), {"a": Decimal("1.0")})
+    assert handler.bind(CONTEXT, {"document_id": str(ONE), "at": "2026-11-30T01:00:00+01:00"})() == (
+        ONE,
+        WHEN,
+        None,
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "text"),
+    [
+        (
+            {"document_id": SECRET, "at": WHEN},
+            TypeError,
+            r"k: \$\.document_id: expected uuid.UUID, got str \(.*embed\(document_id: ",
+        ),
+        (
+            {"document_id": ONE, "at": WHEN, "where": Point(SECRET)},
+            TypeError,
+            r"k: \$\.where\.x: expected int, got str",
+        ),  # type: ignore[arg-type]
+        ({"document_id": ONE, "at": WHEN, "b": Decimal("NaN")}, ValueError, r"k: \$\.b: NaN and infinity"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_its_path(fields: Any, error: type[Exception], text: str) -> None:
+    """Before anything is enqueued; the value is not shown."""
+    with pytest.raises(error, match=text) as caught:
+        Registry().handler("k")(embed).call(**fields)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_stored_payload_is_checked_with_its_path() -> None:
+    """Enqueued by name, or by code of another release."""
+    handler = Registry().handler("k")(embed)
+    with pytest.raises(
+        PayloadError, match=r"kind 'k': the payload at \$\.document_id: expected uuid.UUID, got a text"
+    ) as caught:
+        handler.bind(CONTEXT, {"document_id": SECRET, "at": "2026-11-30"})
+    assert SECRET not in str(caught.value)
+
+
+def test_a_payload_that_contains_itself_is_refused() -> None:
+    """An object of Python may; JSON can't."""
+
+    def handler(nodes: list[Any]) -> None: ...
+
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="nested deeper than 100 levels, or contains itself"):
+        enqueue(Registry().handler("k")(handler).call(endless))
+
+
+def test_types_that_are_local_to_a_function_are_found() -> None:
+    """Although the annotations of this module are texts."""
+
+    @dataclass
+    class Local:
+        x: int
+
+    registry = Registry()
+
+    @registry.handler("k")
+    def handler(item: Local) -> Local:
+        return item
+
+    assert handler.bind(CONTEXT, handler.call(Local(1)).payload)() == Local(1)
+
+
+registry = Registry()
+
+
+@registry.handler("later")
+def later(item: Later) -> Later:
+    return item
+
+
+@dataclass
+class Later:
+    x: int
+
+
+def test_types_that_are_defined_further_down_are_found() -> None:
+    """The signature is read when it is first needed."""
+    assert later.bind(CONTEXT, later.call(Later(1)).payload)() == Later(1)
+
+
+def test_a_type_that_is_imported_for_type_checkers_only_is_told() -> None:
+    """Where the handler is first used, and when a runner starts: unchecked is no choice."""
+    registry = Registry()
+
+    @registry.handler("k")
+    def handler(item: Unknown) -> None: ...
+
+    for use in (lambda: handler.call(item=1), registry.check):
+        with pytest.raises(
+            TypeError, match=r"handler\('k'\).*name 'Unknown' is not defined.*outside of `if TYPE_CHECKING"
+        ):
+            use()
+
+
+def test_a_type_that_no_payload_holds_is_told_at_registration() -> None:
+    """With both ways out."""
+
+    def handler(ctx: JobContext, client: Client) -> None: ...
+
+    text = r"handler\('k'\): 'client' of .*handler: .*Client is no type.*jobs\.provide\(Client, \.\.\.\).*PROVIDED"
+    with pytest.raises(TypeError, match=text):
+        Registry().handler("k")(handler)
+
+
+# --- what the registry provides ---------------------------------------------------------------------------------
+
+
+class Client:
+    """Something that is made once and used by many runs."""
+
+
+class Better(Client):
+    """A client too."""
+
+
+@dataclass
+class Settings:
+    url: str
+
+
+def test_a_provided_type_is_no_field() -> None:
+    """It is left out of the call, refused there, and filled in by the run."""
+    registry = Registry()
+    registry.provide(Client, client := Better())
+
+    @registry.handler("k")
+    def handler(ctx: JobContext, client: Client, item: int) -> Any:
+        return client, item
+
+    assert handler.call(item=1).payload == {"item": 1}  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    assert handler.bind(CONTEXT, {"item": 1})() == (client, 1)
+    with pytest.raises(TypeError, match="'client'"):
+        handler.call(item=1, client=client)
+    with pytest.raises(PayloadError, match="has 'client'"):
+        handler.bind(CONTEXT, {"item": 1, "client": 1})
+
+
+def test_a_factory_is_called_once_when_a_run_first_needs_it() -> None:
+    """And again only when it has failed."""
+    registry, made = Registry(), []
+
+    def make() -> Client:
+        made.append(Client())
+        if len(made) == 1:
+            raise OSError("not there yet")
+        return made[-1]
+
+    registry.provide(Client, factory=make)
+
+    @registry.handler("k")
+    def handler(client: Client = PROVIDED) -> Client:
+        return client
+
+    assert handler.call().payload == {}
+    assert made == []
+    with pytest.raises(OSError, match="not there yet"):
+        handler.bind(CONTEXT, {})
+    assert handler.bind(CONTEXT, {})() is handler.bind(CONTEXT, {})() is made[1]
+    assert len(made) == 2
+
+
+def test_a_registry_that_includes_another_provides_for_it() -> None:
+    """`PROVIDED` says that somebody will; until somebody does, a runner does not start."""
+    inner, outer = Registry(), Registry()
+
+    @inner.handler("k")
+    def handler(settings: Settings = PROVIDED) -> Settings:
+        return settings
+
+    text = r"handler\('k'\): nobody provides 'settings' of .*handler: jobs\.provide\(Settings, \.\.\.\)"
+    outer.include(inner)
+    with pytest.raises(ConfigurationError, match=text):
+        outer.check()
+    outer.provide(Settings, Settings("url"))
+    outer.check()
+    assert handler.bind(CONTEXT, {})() == Settings("url")
+    inner.provide(Settings, Settings("own"))
+    assert handler.bind(CONTEXT, {})() == Settings("own")
+
+
+def test_what_a_test_gives_stands_in() -> None:
+    """For one run, whatever its type."""
+    registry = Registry()
+    registry.provide(Client, Client())
+
+    @registry.handler("k")
+    def handler(client: Client) -> Any:
+        return client
+
+    assert handler.bind(CONTEXT, {}, {Client: "fake"})() == "fake"
+
+
+def test_wrong_providers_are_refused() -> None:
+    """Where they are provided."""
+    registry = Registry()
+    with pytest.raises(TypeError, match=r"provide\(Client\): got str, which is no Client"):
+        registry.provide(Client, "client")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"provide\(Client\): pass the value, or factory="):
+        registry.provide(Client)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="factory: expected a function"):
+        registry.provide(Client, factory=Client())  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    registry.provide(Client, factory=lambda: "client")  # type: ignore[arg-type, return-value]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"provide\(Client\): it is provided already"):
+        registry.provide(Client, Client())
+
+    @registry.handler("k")
+    def handler(client: Client, settings: Settings) -> Any: ...
+
+    with pytest.raises(TypeError, match="the factory made str, which is no Client"):
+        handler.bind(CONTEXT, {"settings": {"url": ""}})
+    with pytest.raises(ValueError, match="'settings' of the handler of 'k' is a field of its payload"):
+        registry.provide(Settings, Settings(""))
+
+
+def test_a_session_factory_is_provided_with_or_without_its_parameter() -> None:
+    """And where None would do as well."""
+    registry = Registry()
+    registry.provide(sessionmaker, sessions := sessionmaker())
+
+    @registry.handler("k")
+    def handler(first: sessionmaker[Session], second: sessionmaker[Session] | None = PROVIDED) -> Any:
+        return first, second
+
+    assert handler.bind(CONTEXT, {})() == (sessions, sessions)
+
+
+def test_a_runner_does_not_start_without_what_its_handlers_take() -> None:
+    """Before it talks to the database: each job would fail."""
+    registry = Registry()
+
+    @registry.handler("k")
+    def handler(client: Client = PROVIDED) -> None: ...
+
+    runner = Runner(registry, "postgresql://nobody@127.0.0.1:1/nothing")
+    with pytest.raises(ConfigurationError, match=r"nobody provides 'client' of .*jobs\.provide\(Client, "):
+        runner.start()
