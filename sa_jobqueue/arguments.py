@@ -11,7 +11,7 @@ from typing import Any
 
 from sa_jobqueue.durations import check_delay
 from sa_jobqueue.names import check_name
-from sa_jobqueue.payloads import plain_text
+from sa_jobqueue.payloads import LARGEST_PAYLOAD_BYTES, plain_text
 from sa_jobqueue.records import HIGHEST_PRIORITY, LAST_PAYLOAD_VERSION, LOWEST_PRIORITY, MOST_ATTEMPTS
 
 #: Drivers can't read a timestamp of another year back, in whatever time zone the session is.
@@ -42,6 +42,11 @@ def max_attempts(value: Any, argument: str = "max_attempts") -> int:
 def payload_version(value: Any, argument: str = "payload_version") -> int:
     """1 to 2,000,000,000."""
     return _whole(argument, value, 1, LAST_PAYLOAD_VERSION)
+
+
+def max_payload_bytes(value: Any, argument: str = "max_payload_bytes") -> int:
+    """1 to 64 MiB."""
+    return _whole(argument, value, 1, LARGEST_PAYLOAD_BYTES)
 
 
 def limit(value: Any, highest: int | None = None) -> int:

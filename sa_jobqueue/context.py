@@ -203,6 +203,10 @@ class JobContext:
         """For the runner, from any thread: a renewal brought a cancel request."""
         object.__setattr__(self, "_cancel_requested", True)
 
+    def show_payload(self, payload: Any) -> None:
+        """For the runner, before the handler begins: the payload as its upcasters have left it."""
+        object.__setattr__(self, "payload", payload)
+
     def __getstate__(self) -> list[Any]:
         """What a copy gets, in the order of the fields: nothing that belongs to the runner."""
         own = {"_on_progress": None, "_completer": None}

@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from sa_jobqueue import arguments
+from sa_jobqueue.callables import is_async, takes
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
-from sa_jobqueue.errors import ConfigurationError
-from sa_jobqueue.names import check_name
+from sa_jobqueue.errors import ConfigurationError, PayloadError
+from sa_jobqueue.key_settings import check_on_conflict, check_scope
+from sa_jobqueue.names import check_name, hint
+from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
+from sa_jobqueue.periods import Period
 from sa_jobqueue.providers import Providers, advice
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
@@ -27,6 +31,10 @@ from sa_jobqueue.records import (
 )
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
 from sa_jobqueue.signature import HandlerSignature, SignatureReader, function_name
+from sa_jobqueue.versions import Upcasters, read_upcasters, upcast
+
+if TYPE_CHECKING:
+    from sa_jobqueue.records import ClaimedJob, KeyScope, OnConflict
 
 _Direct = ParamSpec("_Direct")  # the function's own parameters
 _Fields = ParamSpec("_Fields")  # the same without a leading JobContext: what a call's payload holds
@@ -53,6 +61,11 @@ class HandlerSettings:
     permanent: tuple[type[BaseException], ...] = ()
     aliases: tuple[str, ...] = ()
     payload_version: int = DEFAULT_PAYLOAD_VERSION
+    upcasters: Upcasters = field(default_factory=dict)
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    unique_by: tuple[str, ...] | None = None
+    key_scope: KeyScope | Period | None = None
+    on_conflict: OnConflict | None = None
     timeout: HandlerTimeout = None
     keep_result: bool = False
 
@@ -63,6 +76,9 @@ class HandlerSettings:
         if self.priority is not None:
             arguments.priority(self.priority, f"{where}: priority")
         arguments.payload_version(self.payload_version, f"{where}: payload_version")
+        object.__setattr__(self, "upcasters", read_upcasters(where, self.upcasters, self.payload_version))
+        arguments.max_payload_bytes(self.max_payload_bytes, f"{where}: max_payload_bytes")
+        _check_key_settings(where, self)
         _check_policy(f"{where}: retry", self.retry)
         _check_timeout(f"{where}: timeout", self.timeout)
         if not isinstance(self.keep_result, bool):
@@ -113,8 +129,27 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
             max_attempts=self.max_attempts,
             priority=self.priority,
             payload_version=self.payload_version,
+            max_payload_bytes=self.max_payload_bytes,
+            unique_by=self.unique_by,
+            key_scope=self.key_scope,
+            on_conflict=self.on_conflict,
             handler=self,
         )
+
+    def bind_job(
+        self, context: JobContext, job: ClaimedJob, provide: Mapping[Any, Any] = _NOTHING
+    ) -> Callable[[], _Result]:
+        """The run of a claimed job: its payload as of this handler's version, shown by the context, and bound.
+
+        Raises PayloadError where the payload can't be read, brought to this version or bound; what an upcaster says by
+        Settle passes.
+        """
+        if isinstance(job.payload, PayloadError):
+            raise job.payload
+        payload = upcast(self.kind, job.payload, job.payload_version, self.payload_version, self.upcasters)
+        if payload is not job.payload:
+            context.show_payload(payload)
+        return self.bind(context, payload, provide)
 
     def bind(
         self, context: JobContext, payload: Any, provide: Mapping[Any, Any] = _NOTHING
@@ -132,7 +167,11 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         return functools.partial(run, **given) if given else run
 
     def check(self) -> None:
-        """Raise TypeError or ConfigurationError for what would fail every run: an unreadable annotation, a missing provider."""
+        """Raise TypeError, ValueError or ConfigurationError for what would fail every run or call.
+
+        An annotation that can't be read, a field of unique_by that isn't there, a provider that is missing.
+        """
+        _check_fields(self, self.signature)
         for name, annotation in self.signature.provided.items():
             if not self._providers.knows(annotation):
                 raise ConfigurationError(
@@ -156,11 +195,14 @@ def make_handler(
     """
     where = f"handler({settings.kind!r})"
     _check_function(where, function)
+    reader = SignatureReader(function, where, providers, names)
+    if reader.is_read:
+        _check_fields(settings, reader.signature)
     return Handler(
         **{setting.name: getattr(settings, setting.name) for setting in fields(HandlerSettings)},
         function=function,
-        is_async=_is_async(function),
-        _reader=SignatureReader(function, where, providers, names),
+        is_async=is_async(function),
+        _reader=reader,
         _providers=providers,
     )
 
@@ -188,10 +230,26 @@ def _check_function(where: str, function: object) -> None:
         )
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+def _check_key_settings(where: str, settings: HandlerSettings) -> None:
+    if settings.key_scope is not None:
+        check_scope(settings.key_scope, f"{where}: ")
+    if isinstance(settings.key_scope, Period) and settings.key_scope.at is not None:
+        raise ValueError(
+            f"{where}: key_scope=Period(at=...) would be one and the same period for all calls: leave `at` out, or pass "
+            "key_scope to enqueue()"
+        )
+    if settings.on_conflict is not None:
+        check_on_conflict(settings.on_conflict, f"{where}: ")
+
+
+def _check_fields(settings: HandlerSettings, signature: HandlerSignature) -> None:
+    filled_in = (*signature.contexts, *signature.provided)
+    for name in settings.unique_by or ():
+        if name not in signature.codecs and (name in filled_in or signature.rest is None):
+            raise ValueError(
+                f"handler({settings.kind!r}): unique_by: {signature.function_name} takes no field "
+                f"{name!r}{hint(name, signature.codecs)}"
+            )
 
 
 def _check_timeout(what: str, timeout: object) -> None:
@@ -212,15 +270,8 @@ def _check_exception_class(what: str, cls: object) -> None:
 
 def _check_policy(what: str, policy: object) -> None:
     """A factory that somebody forgot to call is callable too, but takes other arguments."""
-    if callable(policy) and not isinstance(policy, type):
-        try:
-            inspect.signature(policy).bind(1, Exception())
-        except ValueError:  # a callable that doesn't tell its parameters may well take these two
-            return
-        except TypeError:
-            pass
-        else:
-            return
+    if not isinstance(policy, type) and takes(policy, 1, Exception()):
+        return
     raise TypeError(
         f"{what}: expected a policy such as exponential(), fixed(timedelta(...)), delays([...]) or never(), or a "
         f"function of (attempt, error); got {function_name(policy)}"

@@ -20,13 +20,16 @@ from uuid import UUID
 
 from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.misfits import MisfitError, member, short, type_name
+from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DECODE = json.JSONDecoder().raw_decode
 
-MAX_PAYLOAD_BYTES = 256 * 1024
+MAX_PAYLOAD_BYTES = DEFAULT_MAX_PAYLOAD_BYTES
+#: What a handler or a producer may raise it to.
+LARGEST_PAYLOAD_BYTES = 64 * 1024 * 1024
 MAX_RESULT_BYTES = 64 * 1024
 #: What is told of a result above that, in its place.
 RESULT_TOO_LARGE = "result too large"
@@ -36,6 +39,8 @@ MAX_DIGITS = 4000
 _TOO_LONG = 10**MAX_DIGITS
 MAX_KEY = 512
 
+#: What raises the limit, unless a message knows better.
+LIMIT_SETTING = "max_payload_bytes of enqueue()"
 _REFERENCE = "pass a reference (a row's primary key, a file's address) instead of the document itself"
 #: The first that fits, so subclasses stand before their bases.
 _ADVICE: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -98,13 +103,14 @@ class FixedPayload:
     refs: tuple[Ref, ...] = ()
 
 
-def encode(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> str:
+def encode(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, setting: str = LIMIT_SETTING) -> str:
     """`value` as JSON text that reads back equal to it.
 
     Raises TypeError for a type that JSON has not, ValueError for a value that PostgreSQL or a reader can't take and
-    for more than `limit` bytes of UTF-8; both name the JSON path. References must have been resolved before.
+    for more than `limit` bytes of UTF-8, which `setting` raises; both name the JSON path. References must have been
+    resolved before.
     """
-    fixed = fix(value, limit=limit)
+    fixed = fix(value, limit=limit, setting=setting)
     if fixed.refs:
         raise TypeError(
             "the payload still has a ref() in it: only a job that is added to a Session can have one"
@@ -112,12 +118,13 @@ def encode(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> str:
     return fixed.text
 
 
-def fix(value: Any, *, limit: int = MAX_PAYLOAD_BYTES) -> FixedPayload:
+def fix(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, setting: str = LIMIT_SETTING) -> FixedPayload:
     """Check and copy a payload, `ref()` placeholders allowed. Raises as `encode()` does."""
     fixed = _plain(value) or _walked(value)
     if (size := _size(fixed.text)) > limit:
+        more = f", or raise {setting}" if limit < LARGEST_PAYLOAD_BYTES else ""
         raise ValueError(
-            f"the payload takes {size:,} bytes of JSON, and {limit:,} is the limit: {_REFERENCE}"
+            f"the payload takes {size:,} bytes of JSON, and {limit:,} is the limit: {_REFERENCE}{more}"
         )
     return fixed
 

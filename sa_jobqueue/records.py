@@ -7,7 +7,7 @@ for every single job is a named tuple: making a frozen dataclass takes up to eig
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from uuid import UUID
@@ -30,6 +30,8 @@ DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_PAYLOAD_VERSION = 1
+#: What a payload may take as JSON, unless its handler or its producer says otherwise.
+DEFAULT_MAX_PAYLOAD_BYTES = 256 * 1024
 HIGHEST_PRIORITY, LOWEST_PRIORITY = 0, 9
 PRIORITIES = LOWEST_PRIORITY - HIGHEST_PRIORITY + 1
 MOST_ATTEMPTS = LAST_PAYLOAD_VERSION = 2_000_000_000
@@ -305,8 +307,9 @@ class Pruned:
 class HandlerCall:
     """A call of a registered handler, not yet enqueued: `handler.call(...)` makes it, `enqueue()` takes it.
 
-    `payload` holds the arguments that were given; `priority` None leaves it to the table's default. `handler` is the
-    one that made it, for tests that perform the call; it stays in its process, a pickled call has none.
+    `payload` holds the arguments that were given; `priority` None leaves it to the table's default, `unique_by`,
+    `key_scope` (which may be a Period as well) and `on_conflict` to `enqueue()`. `handler` is the one that made it, for
+    tests that perform the call; it stays in its process, a pickled call has none.
     """
 
     kind: str
@@ -315,11 +318,14 @@ class HandlerCall:
     max_attempts: int
     priority: int | None
     payload_version: int
+    max_payload_bytes: int = DEFAULT_MAX_PAYLOAD_BYTES
+    unique_by: tuple[str, ...] | None = None
+    key_scope: object = None
+    on_conflict: OnConflict | None = None
     handler: object = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[type[HandlerCall], tuple[Any, ...]]:
-        arguments = (self.kind, self.payload, self.queue, self.max_attempts, self.priority)
-        return HandlerCall, (*arguments, self.payload_version)
+        return HandlerCall, tuple(getattr(self, one.name) for one in fields(self) if one.name != "handler")
 
 
 @dataclass(frozen=True, slots=True)

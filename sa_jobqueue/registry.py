@@ -12,17 +12,24 @@ nothing runs a handler.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.handlers import Handler, HandlerSettings, HandlerTimeout, make_handler, several
+from sa_jobqueue.key_settings import field_names
 from sa_jobqueue.names import nearest
+from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
 from sa_jobqueue.providers import Provider, Providers, of_type, told
 from sa_jobqueue.records import DEFAULT_MAX_ATTEMPTS, DEFAULT_PAYLOAD_VERSION, DEFAULT_QUEUE
 from sa_jobqueue.retry import DEFAULT_RETRY, RetryPolicy
 from sa_jobqueue.signature import function_name
+from sa_jobqueue.versions import NO_UPCASTERS
+
+if TYPE_CHECKING:
+    from sa_jobqueue.periods import Period
+    from sa_jobqueue.records import KeyScope, OnConflict
 
 _Fields = ParamSpec("_Fields")
 _Result = TypeVar("_Result")
@@ -71,6 +78,11 @@ class Registry:
         permanent: Iterable[type[BaseException]] = (),
         aliases: Iterable[str] = (),
         payload_version: int = DEFAULT_PAYLOAD_VERSION,
+        upcasters: Mapping[int, Callable[[Any], Any]] = NO_UPCASTERS,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        unique_by: Iterable[str] | None = None,
+        key_scope: KeyScope | Period | None = None,
+        on_conflict: OnConflict | None = None,
         timeout: HandlerTimeout = None,
         keep_result: bool = False,
     ) -> _Registration:
@@ -78,8 +90,17 @@ class Registry:
 
         Parameters annotated JobContext are filled in by the runner; a type checker understands it when the context
         comes first. So are those of a type that the registry provides. The other parameters are the fields of the
-        payload, and their annotations say what it may hold: see `sa_jobqueue.codecs`. `queue`, `max_attempts`, `priority` and
-        `payload_version` go with every `.call(...)`; errors of the `permanent` classes are never retried.
+        payload, and their annotations say what it may hold: see `sa_jobqueue.codecs`.
+
+        `queue`, `max_attempts`, `priority`, `payload_version`, `max_payload_bytes` (up to 64 MiB), `unique_by`, `key_scope` and `on_conflict` go with every
+        `.call(...)`, and mean what they mean in `enqueue()`, whose own arguments win; scope and conflict without `unique_by`
+        are for calls that bring a key. Errors of the `permanent` classes are never retried.
+
+        `upcasters={1: from_1_to_2, 2: from_2_to_3}` lets jobs that were enqueued before `payload_version=3` run: each
+        function takes the payload (JSON values, a copy) of its version and returns that of the next. One that raises
+        is a failure of the attempt, and so is a payload that is older than the first of them. A job of a newer version
+        than the handler's is put back for a minute, and that start does not count.
+
         `timeout` is how long one attempt may run: a timedelta, "never" for no limit, None for what the runner says.
         With `keep_result` what the handler returns is stored as the job's result: JSON by the rules of payloads, up to
         64 KiB (above it a note stands in its place); what can't be stored is a failure of the attempt. Without it the
@@ -104,6 +125,11 @@ class Registry:
                 permanent=several(f"handler({kind!r}): permanent", permanent),
                 aliases=several(f"handler({kind!r}): aliases", aliases),
                 payload_version=payload_version,
+                upcasters=upcasters,
+                max_payload_bytes=max_payload_bytes,
+                unique_by=None if unique_by is None else field_names(unique_by, f"handler({kind!r}): "),
+                key_scope=key_scope,
+                on_conflict=on_conflict,
                 timeout=timeout,
                 keep_result=keep_result,
             ),

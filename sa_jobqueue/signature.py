@@ -181,6 +181,11 @@ class SignatureReader:
             return  # once the module is complete it may be there
 
     @property
+    def is_read(self) -> bool:
+        """Whether all names of the annotations have been found."""
+        return self._read is not None
+
+    @property
     def signature(self) -> HandlerSignature:
         """Raises TypeError for an annotation whose names are nowhere."""
         if self._read is None:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import EnqueueError
-from sa_jobqueue.names import hint, passed
+from sa_jobqueue.key_settings import (
+    DEFAULT_ON_CONFLICT,
+    DEFAULT_SCOPE,
+    check_on_conflict,
+    check_scope,
+    field_names,
+)
+from sa_jobqueue.names import hint
 from sa_jobqueue.payloads import Ref, check_key
 from sa_jobqueue.periods import Period, bucket_of
-from sa_jobqueue.records import KeyScope, OnConflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sa_jobqueue.records import NewJob
-
-_SCOPES, _ON_CONFLICT = get_args(KeyScope), get_args(OnConflict)
+    from sa_jobqueue.records import HandlerCall, KeyScope, NewJob, OnConflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +77,40 @@ class Key:
         return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def read_key(idempotency_key: Any, unique_by: Any, key_scope: Any, on_conflict: Any) -> Key | None:
-    """What the arguments ask for, None for a job without a key. Raises TypeError or ValueError, naming the argument."""
-    if not isinstance(key_scope, Period) and key_scope not in _SCOPES:
-        raise ValueError(
-            f'key_scope={_told(key_scope)}: expected "row", "unfinished" or Period(timedelta(...))'
-        )
-    if on_conflict not in _ON_CONFLICT:
-        raise ValueError(
-            f"on_conflict={_told(on_conflict)}: expected one of {', '.join(map(repr, _ON_CONFLICT))}"
-        )
-    if idempotency_key is None and unique_by is None:
-        if key_scope == "row" and on_conflict == "existing":
-            return None
-        about = f"on_conflict={on_conflict!r}" if on_conflict != "existing" else f"key_scope={key_scope!r}"
-        raise ValueError(f"{about} is about a key, and the job has none: pass idempotency_key or unique_by")
+def read_key(
+    idempotency_key: Any, unique_by: Any, key_scope: Any, on_conflict: Any, call: HandlerCall | None = None
+) -> Key | None:
+    """What the arguments ask for, None for a job without a key. Raises TypeError or ValueError, naming the argument.
+
+    What is None among them is as the call's handler has it, if there is one; a key of either kind replaces its `unique_by`.
+    """
+    scope = _first(key_scope, call and call.key_scope, DEFAULT_SCOPE)
+    conflict = _first(on_conflict, call and call.on_conflict, DEFAULT_ON_CONFLICT)
+    check_scope(scope)
+    check_on_conflict(conflict)
     if idempotency_key is not None and unique_by is not None:
         raise ValueError("idempotency_key and unique_by exclude each other: pass the one that makes the key")
+    if idempotency_key is None and unique_by is None:
+        unique_by = call and call.unique_by
+    if idempotency_key is None and unique_by is None:
+        _refuse_without_key(key_scope, on_conflict)
+        return None
     given = None if idempotency_key is None else check_key("idempotency_key", idempotency_key)
-    return Key(given, () if unique_by is None else _names(unique_by), key_scope, on_conflict)
+    return Key(given, () if unique_by is None else field_names(unique_by), scope, conflict)
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
+
+
+def _refuse_without_key(key_scope: Any, on_conflict: Any) -> None:
+    if on_conflict not in (None, DEFAULT_ON_CONFLICT):
+        about = f"on_conflict={on_conflict!r}"
+    elif key_scope not in (None, DEFAULT_SCOPE):
+        about = f"key_scope={key_scope!r}"
+    else:
+        return
+    raise ValueError(f"{about} is about a key, and the job has none: pass idempotency_key or unique_by")
 
 
 def refuse_own_key(own: str | None, new_jobs: Iterable[NewJob]) -> None:
@@ -105,25 +124,6 @@ def refuse_own_key(own: str | None, new_jobs: Iterable[NewJob]) -> None:
             f"the idempotency key {own!r} belongs to the job that this transaction completes, and is free once that has "
             "committed: enqueue the next one after the block, or give it another key"
         )
-
-
-def _names(unique_by: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(unique_by, str):
-        raise TypeError(f"unique_by={unique_by!r}: expected several names: write [{unique_by!r}]")
-    names = tuple(unique_by)
-    if not names:
-        raise ValueError(
-            "unique_by is empty: every job of the kind would be the same; name the fields that differ"
-        )
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"unique_by: expected names of fields, got {passed(name)}")
-    return names
-
-
-def _told(value: object) -> str:
-    """A word as it is, for it may be misspelt."""
-    return repr(value) if isinstance(value, str) else passed(value)
 
 
 def _has_reference(value: Any) -> bool:

@@ -14,7 +14,7 @@ from sa_jobqueue import arguments
 from sa_jobqueue.entry.keys import Key, read_key
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.models import Job, jobs
-from sa_jobqueue.payloads import encode, fix, resolve
+from sa_jobqueue.payloads import LIMIT_SETTING, MAX_PAYLOAD_BYTES, encode, fix, resolve
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
@@ -50,19 +50,32 @@ _GIVEN = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for. `payload` is a copy, in which `refs` stand in the place of values; `key` may be made of it."""
+    """What was asked for. `payload` is a copy, in which `refs` stand in the place of values; `key` may be made of it.
+
+    `limit` is what the payload may take in bytes, `limit_setting` what raises it.
+    """
 
     new_job: NewJob
     payload: Any
     refs: tuple[Ref, ...]
-    key: Key | None = None
+    key: Key | None
+    limit: int
+    limit_setting: str
+
+    @property
+    def payload_text(self) -> str:
+        """The JSON of the payload. Raises TypeError while it has references, ValueError for what can't be stored."""
+        return self._encoded(self.payload)
+
+    def _encoded(self, payload: Any) -> str:
+        return encode(payload, limit=self.limit, setting=self.limit_setting)
 
     def resolved(self, value_of: Callable[[Ref], Any]) -> tuple[NewJob, Any]:
         """The row with every reference replaced, and its payload; ValueError where a value can't be stored."""
         if not self.refs:
             return self.new_job, self.payload
         payload = resolve(self.payload, value_of)
-        new_job = replace(self.new_job, payload=encode(payload))
+        new_job = replace(self.new_job, payload=self._encoded(payload))
         return (new_job if self.key is None else self.key.put(new_job, payload)), payload
 
 
@@ -78,14 +91,18 @@ def enqueue(
     expires_at: datetime | None = None,
     idempotency_key: str | None = None,
     unique_by: Iterable[str] | None = None,
-    key_scope: KeyScope | Period = "row",
-    on_conflict: OnConflict = "existing",
+    key_scope: KeyScope | Period | None = None,
+    on_conflict: OnConflict | None = None,
+    payload_version: int | None = None,
+    max_payload_bytes: int | None = None,
 ) -> Job:
     """A new Job for `session.add()`, for a relationship, or for `enqueue_many()`; this call sends no SQL.
 
-    The first argument is a kind, followed by its payload, or `handler.call(...)`, which brings kind, payload, queue,
-    attempts and priority along; what is given here wins over what it brings. The payload is fixed now: later changes
-    of the caller's objects don't reach it. A payload that is left out is `{}`; None, `{}` and `[]` stay what they are.
+    The first argument is a kind, followed by its payload, or `handler.call(...)`, which brings kind and payload along, and
+    what the handler says of its jobs: queue, attempts, priority, keys, size and version of the payload; what is given here
+    wins over what it brings, but for the version, which is that of the code that made the payload. The payload is fixed
+    now: later changes of the caller's objects don't reach it. A payload that is left out is `{}`; None, `{}` and `[]` stay
+    what they are. By name it is of `payload_version` 1, and takes up to 256 KiB of JSON, unless these say otherwise.
 
     The job is due at `run_at`, or `delay` after the database's now(), which is the start of the caller's transaction,
     or at once; while a delayed job is pending, its `run_at` shows the delay. After `expires_at` it is cancelled
@@ -93,7 +110,7 @@ def enqueue(
 
     A second job with the same `idempotency_key` is not inserted. `unique_by` makes the key instead: of the kind and of
     the values of these fields of the payload, the same in every process. `key_scope` says for how long a key is taken:
-    "row" as long as the row of the first job is kept, "unfinished" until that job is done, dead or cancelled,
+    "row" (the default) as long as the row of the first job is kept, "unfinished" until that job is done, dead or cancelled,
     `Period(timedelta(hours=1))` as "row", but for each hour anew. `on_conflict` says what becomes of the second job:
 
     - "existing": nothing; `job.enqueued` tells the id of the first, and its status, for it may well be dead.
@@ -108,17 +125,25 @@ def enqueue(
     Raises TypeError or ValueError for an argument that can't work, naming it, or the JSON path in the payload. The
     Job can't be changed afterwards: assigning an attribute raises UnfencedWriteError.
     """
-    version = None
+    call = None
+    setting = LIMIT_SETTING
     if isinstance(kind, HandlerCall):
         call = kind
         if payload is not _OMITTED:
             raise TypeError(
                 "enqueue(): the call brings its payload along; pass arguments to handler.call(...)"
             )
-        kind, payload, version = call.kind, call.payload, call.payload_version
+        if payload_version is not None:
+            raise TypeError(
+                "enqueue(): the call brings its payload_version along, that of the handler that made the payload: leave it "
+                "out, or enqueue by name"
+            )
+        kind, payload, payload_version = call.kind, call.payload, call.payload_version
         queue = call.queue if queue is None else queue
         priority = call.priority if priority is None else priority
         max_attempts = call.max_attempts if max_attempts is None else max_attempts
+        if max_payload_bytes is None:
+            max_payload_bytes, setting = call.max_payload_bytes, f"max_payload_bytes of handler({kind!r})"
     elif not isinstance(kind, str):
         raise TypeError(
             f"enqueue(): expected a kind (str) or handler.call(...) first, got {passed_instead(kind)}"
@@ -130,13 +155,15 @@ def enqueue(
             kind=kind,
             payload={} if payload is _OMITTED else payload,
             queue=queue,
-            payload_version=version,
+            payload_version=payload_version,
             run_at=run_at,
             delay=delay,
             priority=priority,
             max_attempts=max_attempts,
             expires_at=expires_at,
-            key=read_key(idempotency_key, unique_by, key_scope, on_conflict),
+            key=read_key(idempotency_key, unique_by, key_scope, on_conflict, call),
+            max_payload_bytes=max_payload_bytes,
+            limit_setting=setting,
         ),
     )
     return job
@@ -228,7 +255,7 @@ def _from_attributes(job: Job) -> Request:
         priority=given.get("priority"),
         max_attempts=given.get("max_attempts"),
         expires_at=given.get("expires_at"),
-        key=read_key(given.get("idempotency_key"), None, "row", "existing"),
+        key=read_key(given.get("idempotency_key"), None, None, None),
     )
 
 
@@ -244,9 +271,12 @@ def _request(
     max_attempts: Any,
     expires_at: Any,
     key: Key | None,
+    max_payload_bytes: Any = None,
+    limit_setting: str = LIMIT_SETTING,
 ) -> Request:
     arguments.check_times(run_at=run_at, delay=delay, expires_at=expires_at)
-    fixed = fix(payload)
+    limit = MAX_PAYLOAD_BYTES if max_payload_bytes is None else arguments.max_payload_bytes(max_payload_bytes)
+    fixed = fix(payload, limit=limit, setting=limit_setting)
     new_job = NewJob(
         kind=arguments.name("kind", kind),
         payload=fixed.text,
@@ -262,4 +292,4 @@ def _request(
     )
     if key is not None:
         new_job = key.put(new_job, fixed.value)
-    return Request(new_job, fixed.value, fixed.refs, key)
+    return Request(new_job, fixed.value, fixed.refs, key, limit, limit_setting)

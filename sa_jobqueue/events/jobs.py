@@ -59,7 +59,7 @@ class JobStarted(JobEvent):
 class JobSettled(JobEvent):
     """An outcome is stored. `duration` is the handler's time.
 
-    It is None when the handler never began (a release, an abort), and when the runner decided in its place while it ran.
+    It is None when the handler never began (a release, an abort, a payload that is too new), and when the runner decided in its place while it ran.
     `delay` is the time until a retry or a snoozed job is due, `reason` why a job was discarded or aborted, `error` the
     text that went into `last_error`. `fault` tells why the database refused the outcome as it was given: then it was
     stored without its details (result, error, reason).
@@ -151,6 +151,19 @@ class PolicyFault(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewerPayload(JobEvent):
+    """A job whose payload is newer than the handler here is put back, so that newer code may run it.
+
+    `newest` is the version that the handler takes. The job is due again after `retry_in`; the start doesn't count. Others
+    of its kind and version are put back in silence for as long.
+    """
+
+    payload_version: int
+    newest: int
+    retry_in: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRescued(JobEvent):
     """A job was taken back from a runner that let its lease pass; `status` is what it is now."""
 
@@ -167,6 +180,7 @@ AnyJobEvent = (
     | LeaseLost
     | HandlerTimedOut
     | CancelRequested
+    | NewerPayload
     | PolicyFault
     | JobRescued
 )

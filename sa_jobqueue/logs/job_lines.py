@@ -72,6 +72,11 @@ def job_line(event: ev.AnyJobEvent) -> tuple[int, str]:
             )
         case ev.CancelRequested():
             return logging.INFO, f"{named(event)}: somebody asked to cancel it, the handler is told"
+        case ev.NewerPayload():
+            return logging.WARNING, (
+                f"{named(event)}: its payload has version {event.payload_version}, and the handler here takes up to "
+                f"{event.newest}: put back for {format_duration(event.retry_in)}, for a runner with newer code"
+            )
         case ev.JobRescued():
             level = logging.ERROR if event.status is JobStatus.DEAD else logging.WARNING
             owner = event.leased_by or "its runner"

@@ -12,7 +12,6 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.events import CompletionInDoubt, JobStarted, Subscribers, job_fields
 from sa_jobqueue.failures import describe_error
 from sa_jobqueue.records import Settlement
@@ -128,7 +127,7 @@ class Attempts:
 def _attempt(execution: Execution) -> Verdict:
     """The verdict, made where the error is caught: kept any longer, its traceback keeps the handler's locals alive."""
     try:
-        call = _call(execution)
+        call = execution.handler.bind_job(execution.context, execution.job)
         returned = _run_to_end(execution, call) if execution.handler.is_async else call()
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler are its failures too
         return _verdict(execution, raised=error)
@@ -138,17 +137,11 @@ def _attempt(execution: Execution) -> Verdict:
 async def _attempt_async(execution: Execution) -> Verdict:
     """The same on the running loop. Nothing is awaited after the handler, so that a late cancellation hits nobody."""
     try:
-        returned = await _awaited(execution, _call(execution))
+        call = execution.handler.bind_job(execution.context, execution.job)
+        returned = await _awaited(execution, call)
     except BaseException as error:
         return _verdict(execution, raised=error)
     return _verdict(execution, returned=returned)
-
-
-def _call(execution: Execution) -> Callable[[], Any]:
-    payload = execution.job.payload
-    if isinstance(payload, PayloadError):
-        raise payload
-    return execution.handler.bind(execution.context, payload)
 
 
 def _run_to_end(execution: Execution, call: Callable[[], Awaitable[Any]]) -> Any:

@@ -20,7 +20,7 @@ from sa_jobqueue.payloads import encode_result
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.retry import decide
 from sa_jobqueue.runner.executors.protocol import Interruption
-from sa_jobqueue.states import CANCELLED_REASON, Verb
+from sa_jobqueue.states import CANCELLED_REASON, EXPIRED_REASON, Verb
 
 if TYPE_CHECKING:
     from sa_jobqueue.completion.owner import Completion
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOST_ERROR = "the lease was lost before the handler finished"
 SHUTDOWN_ERROR = "the runner was shut down before the handler finished"
+#: How long a job waits whose payload is newer than the handler here, for a runner with newer code.
+NEWER_CODE_WAIT = timedelta(minutes=1)
 _AT_ONCE = timedelta(0)
 #: How many errors, causes and members of groups, are looked at.
 _LONGEST_LOOK = 1000
@@ -90,6 +92,19 @@ def verdict(
             return _failed(job, handler, raised, error)
         case _:
             return _completed(job, handler, returned)
+
+
+def unstarted(job: ClaimedJob, handler: Handler[..., ..., Any]) -> Settlement | None:
+    """What is written of a job whose handler must not be called, None for all others.
+
+    It has expired; or its payload is newer than the handler, as the jobs of new code are for the runners of old code
+    during a deploy: then it is put back, and the start doesn't count.
+    """
+    if job.expired:
+        return Settlement(job.id, job.token, Verb.ABORT, reason=EXPIRED_REASON)
+    if job.payload_version > handler.payload_version:
+        return Settlement(job.id, job.token, Verb.SNOOZE, delay=NEWER_CODE_WAIT)
+    return None
 
 
 def uncompleted(completion: Completion, returned: object) -> BaseException | None:

@@ -10,7 +10,6 @@ from sqlalchemy.util import await_only
 from sqlalchemy.util.concurrency import in_greenlet
 
 from sa_jobqueue.completion.owner import Fate
-from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.outcomes import Settle
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner.verdict import mistake_in, uncompleted, verdict
@@ -145,9 +144,7 @@ def attempt(
     returned: Any = None
     raised: BaseException | None = None
     try:
-        if isinstance(job.payload, PayloadError):
-            raise job.payload
-        returned = handler.bind(context, job.payload, provide)()
+        returned = handler.bind_job(context, job, provide)()
         if handler.is_async:
             returned = loop.finish(returned)
     except (Exception, SystemExit) as error:

@@ -143,6 +143,7 @@ class Draining:
             settlement = Settlement(job.id, job.token, Verb.ABORT, reason=EXPIRED_REASON)
             attempted, progress = Attempted(settlement, None, None, None), None
         else:
+            self._check_version(job, handler)
             try:
                 self._loop.check(handler)
             except RuntimeError:
@@ -160,6 +161,17 @@ class Draining:
                 # Nobody takes a job away from a drain: the session of a completion doesn't see it.
                 attempted.error.add_note(f"{_named(job)} is in the test's own transaction: {_RECIPE}")
         return attempted.error
+
+    def _check_version(self, job: ClaimedJob, handler: Handler[..., ..., Any]) -> None:
+        """A runner puts a job of newer code back until there is such a runner, and nobody in a test could wait for it."""
+        if job.payload_version <= handler.payload_version:
+            return
+        self._store().settle([Settlement(job.id, job.token, Verb.RELEASE)])
+        raise DrainError(
+            f"{_named(job)}: its payload has version {job.payload_version}, and the handler takes up to "
+            f"{handler.payload_version}: a runner would put it back for newer code",
+            self._drained(),
+        )
 
     def _attempt(self, job: ClaimedJob, handler: Handler[..., ..., Any]) -> tuple[Attempted, Progress | None]:
         holder = Holder()

@@ -13,7 +13,6 @@ from sa_jobqueue.context import context_of
 from sa_jobqueue.entry.request import enqueue, request_of
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.names import hint
-from sa_jobqueue.payloads import encode
 from sa_jobqueue.records import ClaimedJob, HandlerCall
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.states import JobStatus, Verb
@@ -39,6 +38,7 @@ class RunOptions(TypedDict, total=False):
     """What a test may choose of a run: what the context says of the job, and whether a failure is raised.
 
     `max_attempts` and `queue` are the handler's own unless they are given; `attempt` is 1, `id` 1, `run_at` now.
+    `payload_version` is for a payload by name, as older code has enqueued it; its handler's own unless it is given.
     `session` is what `ctx.complete()` gives; `provide` holds by type what stands in for what the registry provides.
     """
 
@@ -47,6 +47,7 @@ class RunOptions(TypedDict, total=False):
     queue: str
     id: int
     idempotency_key: str
+    payload_version: int
     run_at: datetime
     lost: bool
     cancel_requested: bool
@@ -73,8 +74,8 @@ def perform(
 
     By name it is `perform(jobs, "document.embed", {"document_id": 7})`. The payload is checked as by `enqueue()` and
     reaches the handler as it comes out of the database, by way of JSON. The context is that of a first attempt; what a
-    test needs otherwise it passes: `attempt`, `max_attempts`, `queue`, `id`, `idempotency_key`, `run_at`, or the flags
-    `lost` and `cancel_requested`.
+    test needs otherwise it passes: `attempt`, `max_attempts`, `queue`, `id`, `idempotency_key`, `run_at`, by name
+    `payload_version` for what an older release has enqueued, or the flags `lost` and `cancel_requested`.
 
     `ctx.complete()` needs the test's own session, `perform(..., session=session)`, or a sessionmaker of the handler's: the
     block gives the first, within a savepoint that a failure rolls back, or what the second makes, and commits that. There
@@ -125,7 +126,7 @@ def _prepared(
 ) -> tuple[ClaimedJob, AnyHandler, JobContext, Holder]:
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         raise TypeError(f"perform(): no such option: {', '.join(sorted(unknown))}")
-    handler, call = _called(what, kind, payload)
+    handler, call = _called(what, kind, payload, options.get("payload_version"))
     asked = request_of(
         enqueue(
             call,
@@ -140,12 +141,17 @@ def _prepared(
         raise ValueError(
             f"perform(): attempt: expected 1 to {new_job.max_attempts} (max_attempts), got {number}"
         )
+    if new_job.payload_version > handler.payload_version:
+        raise ValueError(
+            f"perform(): payload_version: the handler of {handler.kind!r} takes up to {handler.payload_version}, got "
+            f"{new_job.payload_version}: its runner would put the job back for newer code"
+        )
     job = ClaimedJob(
         id=options.get("id", 1),
         token=uuid4(),
         kind=new_job.kind,
         queue=new_job.queue,
-        payload=json.loads(encode(asked.payload)),
+        payload=json.loads(asked.payload_text),
         payload_version=new_job.payload_version,
         priority=new_job.priority,
         attempts=number,
@@ -166,15 +172,20 @@ def _prepared(
     return job, handler, context, holder
 
 
-def _called(what: Any, kind: Any, payload: Any) -> tuple[AnyHandler, HandlerCall]:
+def _called(what: Any, kind: Any, payload: Any, version: int | None) -> tuple[AnyHandler, HandlerCall]:
     """The handler and the call, whichever way they were given."""
     if isinstance(what, Registry) and isinstance(kind, str):
         if (handler := what.find(kind)) is None:
             raise LookupError(f"perform(): no handler of {kind!r} in the registry{hint(kind, what.kinds)}")
         payload = {} if payload is _OMITTED else payload
-        settings = (handler.queue, handler.max_attempts, handler.priority, handler.payload_version)
+        version = handler.payload_version if version is None else version
+        settings = (handler.queue, handler.max_attempts, handler.priority, version, handler.max_payload_bytes)
         return handler, HandlerCall(kind, payload, *settings)
     if isinstance(what, HandlerCall) and isinstance(what.handler, Handler) and kind is _OMITTED:
+        if version is not None:
+            raise TypeError(
+                "perform(): payload_version is for a payload by name: write perform(registry, kind, payload, ...)"
+            )
         return what.handler, what
     given = "" if kind is _OMITTED else f" and {type(kind).__qualname__}"
     advice = (

@@ -41,7 +41,7 @@ def test_whoever_imports_the_model_has_the_hook() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_public_names_are_sorted_and_there() -> None:
+def test_the_public_names_are_there() -> None:
     """`from sa_jobqueue import *` gives what the documentation names."""
-    assert sa_jobqueue.__all__ == sorted(sa_jobqueue.__all__)
+    assert len(set(sa_jobqueue.__all__)) == len(sa_jobqueue.__all__)
     assert all(hasattr(sa_jobqueue, name) for name in sa_jobqueue.__all__)

@@ -93,7 +93,6 @@ def test_a_key_of_a_row_of_the_same_flush(application: Engine, session: Session)
             ValueError,
             "on_conflict='ignore': expected one of 'exi",
         ),
-        ({"idempotency_key": "x", "on_conflict": None}, ValueError, "on_conflict=None: expected one of"),
     ],
 )
 def test_what_can_not_work_is_refused_at_the_call(

@@ -209,7 +209,7 @@ def test_the_snippets_run(engine: Engine) -> None:
     @elsewhere.handler("document.embed", queue="ai", max_attempts=8)
     def embed(document_id: int, model: str = "m1") -> None: ...
 
-    assert len(_snippets()) == 7
+    assert len(_snippets()) == 8
     with Session(engine) as session:
         document = Document(id=1)
         session.add(document)
@@ -250,6 +250,8 @@ def test_the_snippets_run(engine: Engine) -> None:
     with Session(engine) as session:
         assert session.get_one(Document, 1).indexed
     assert names["embed"].call(document_id=7).payload == {"document_id": 7}
+    first, second = (enqueue(names["export"].call(document_id=7, pages=pages)) for pages in ([1], [1, 2]))
+    assert first.idempotency_key == second.idempotency_key is not None
     lines = [names["Line"](UUID(int=7), Decimal("1.50"))]
     shipping = names["ship"].call(order_id=7, lines=lines, at=datetime(2026, 11, 30, tzinfo=UTC))
     assert shipping.payload == {
@@ -274,6 +276,7 @@ def test_the_fields_of_the_context_are_all_named() -> None:
     fields = {name for name in dir(JobContext) if not name.startswith("_")} - {
         "mark_cancel_requested",
         "mark_lost",
+        "show_payload",
     }
     assert set(re.findall(r"`(\w+)(?:\(\))?`", paragraph)) - {"ctx", "attempts", "returned"} == fields
 

@@ -6,12 +6,13 @@ A wrong call carries the ignores of both; when a checker stops flagging it, the 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 from sa_jobqueue import (
     Discard,
     Job,
     JobContext,
+    Period,
     Registry,
     Retry,
     Settle,
@@ -52,6 +53,29 @@ def after_a_minute(attempt: int, error: BaseException) -> timedelta | None:
 @jobs.handler("page.count", keep_result=True)
 def count(ctx: JobContext, document_id: int) -> dict[str, int]:
     return {"pages": document_id}
+
+
+def renamed(payload: Any) -> Any:
+    return {"document_id": payload["id"]}
+
+
+@jobs.handler(
+    "document.index",
+    unique_by=["document_id"],
+    key_scope=Period(timedelta(hours=1)),
+    on_conflict="replace",
+    max_payload_bytes=1_000_000,
+    payload_version=3,
+    upcasters={1: renamed, 2: lambda payload: payload},
+)
+async def index(ctx: JobContext, document_id: int) -> None: ...
+
+
+jobs.handler("k", key_scope="unfinished", on_conflict="raise")
+jobs.handler("k", key_scope="ever")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+jobs.handler("k", on_conflict="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+jobs.handler("k", upcasters={"1": renamed})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
+jobs.handler("k", max_payload_bytes="1M")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @jobs.handler("report.build", retry=after_a_minute, priority=0, timeout="never")

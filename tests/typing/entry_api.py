@@ -20,6 +20,9 @@ def jobs_are_made(call: HandlerCall, document: object) -> None:
     assert_type(enqueue(call, idempotency_key="x"), Job)
     assert_type(enqueue("k").enqueued, Enqueued | None)
     assert_type(ref(document, "key"), Any)
+    assert_type(enqueue("k", {}, payload_version=3, max_payload_bytes=1_000_000), Job)
+    assert_type(enqueue(call, key_scope=None, on_conflict=None), Job)
+    enqueue(call, on_conflict="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     enqueue("k", {}, delay=60)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     enqueue(enqueue)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 

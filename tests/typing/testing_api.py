@@ -69,6 +69,7 @@ async def async_targets(
 async def runs(session: Session, async_session: AsyncSession, engine: Engine) -> None:
     assert_type(perform(embed.call(document_id=7), attempt=2, raise_errors=False), Performed)
     assert_type(perform(jobs, "document.embed", {"document_id": 7}).status, JobStatus)
+    assert_type(perform(jobs, "document.embed", {"id": 7}, payload_version=1), Performed)
     assert_type(await perform_async(embed.call(document_id=7)), Performed)
     perform(embed.call(document_id=7), session=session)
     await perform_async(embed.call(document_id=7), session=async_session)

@@ -273,6 +273,14 @@ LINES: list[tuple[ev.Event, str, str]] = [
         "job 17 document.embed: retry policy returned -1, expected a timedelta or None; the default policy's delay: 20s",
     ),
     (
+        ev.NewerPayload(**JOB, payload_version=4, newest=3, retry_in=60 * SECOND),
+        "WARNING",
+        (
+            "job 17 document.embed: its payload has version 4, and the handler here takes up to 3: put back for 1m, for a "
+            "runner with newer code"
+        ),
+    ),
+    (
         ev.WakeUpFailed(runner_id="r", cause="unheard"),
         "WARNING",
         (

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import functools
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sa_jobqueue.context import JobContext
+from sa_jobqueue.periods import Period
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, delays, exponential, fixed, never
 from tests.support.handlers import CONTEXT, embed, nothing
+
+if TYPE_CHECKING:
+    LaterId = int
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+async def upcast_async(payload: Any) -> Any:
+    return payload
 
 
 def plain(document_id: int) -> int:
@@ -33,6 +44,8 @@ def test_defaults() -> None:
     assert (handler.queue, handler.max_attempts, handler.priority) == ("default", 5, None)
     assert (handler.retry, handler.permanent, handler.aliases) == (DEFAULT_RETRY, (), ())
     assert (handler.payload_version, handler.is_async, handler.timeout) == (1, False, None)
+    assert (handler.unique_by, handler.key_scope, handler.on_conflict) == (None, None, None)
+    assert (handler.max_payload_bytes, dict(handler.upcasters)) == (262_144, {})
 
 
 def test_async_functions_are_told_apart() -> None:
@@ -92,6 +105,38 @@ def test_async_functions_are_told_apart() -> None:
         ({"timeout": False}, TypeError, "timeout=False: "),
         ({"timeout": "30s"}, TypeError, "timeout='30s': "),
         ({"keep_result": 1}, TypeError, "keep_result=1: expected True or False"),
+        ({"max_payload_bytes": 0}, ValueError, "max_payload_bytes: 0 is not between 1 and 67,108,864"),
+        ({"max_payload_bytes": 2**26 + 1}, ValueError, "max_payload_bytes: 67108865 is not between"),
+        ({"max_payload_bytes": 1e6}, TypeError, "max_payload_bytes: expected an int, got float"),
+        ({"max_payload_bytes": None}, TypeError, "max_payload_bytes: expected an int"),
+        ({"unique_by": []}, ValueError, "unique_by is empty"),
+        ({"unique_by": "document_id"}, TypeError, r"unique_by='document_id': .* write \['document_id'\]"),
+        ({"unique_by": 5}, TypeError, "unique_by=5: expected names of fields"),
+        ({"unique_by": [5]}, TypeError, "unique_by: expected names of fields, got 5"),
+        ({"key_scope": "ever"}, ValueError, "key_scope='ever': expected \"row\""),
+        ({"key_scope": timedelta(hours=1)}, ValueError, "key_scope=timedelta"),
+        (
+            {"key_scope": Period(timedelta(hours=1), at=NOON)},
+            ValueError,
+            "key_scope=Period.at=....* one and the same period for all calls",
+        ),
+        ({"on_conflict": "ignore"}, ValueError, "on_conflict='ignore': expected one of 'existing'"),
+        ({"upcasters": [len]}, TypeError, "upcasters: expected a dict of functions by version, got list"),
+        ({"upcasters": None}, TypeError, "upcasters: expected a dict"),
+        ({"upcasters": {"1": len}, "payload_version": 2}, TypeError, "upcasters: .* as keys, got '1'"),
+        ({"upcasters": {True: len}, "payload_version": 2}, TypeError, "upcasters: .* as keys, got True"),
+        ({"upcasters": {0: len}, "payload_version": 2}, ValueError, "upcasters: 0 is no version before"),
+        ({"upcasters": {1: len}}, ValueError, "upcasters: 1 is no version before payload_version=1: each"),
+        ({"upcasters": {2: len}, "payload_version": 2}, ValueError, "upcasters: 2 is no version before"),
+        ({"upcasters": {1: len, 3: len}, "payload_version": 4}, ValueError, "upcasters: 2 is missing"),
+        ({"upcasters": {1: len}, "payload_version": 2**30}, ValueError, "upcasters: 2 is missing"),
+        (
+            {"upcasters": {1: "f"}, "payload_version": 2},
+            TypeError,
+            r"upcasters\[1\]: .*one argument.* got 'f'",
+        ),
+        ({"upcasters": {1: nothing}, "payload_version": 2}, TypeError, r"upcasters\[1\]: .*one argument"),
+        ({"upcasters": {1: upcast_async}, "payload_version": 2}, TypeError, r"upcasters\[1\]: .* is async"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(
@@ -102,6 +147,51 @@ def test_settings_that_cannot_work_are_refused(
     with pytest.raises(error, match=rf"(?s)handler\('the\.kind'\): {text}"):
         jobs.handler("the.kind", **settings)
     assert jobs.kinds == ()
+
+
+def test_a_key_is_made_of_fields_that_the_function_takes() -> None:
+    """A misspelt one would fail at every call; the context is no field; **fields may be any but the context."""
+
+    def anything(ctx: JobContext, **fields: Any) -> None: ...
+
+    jobs = Registry()
+    with pytest.raises(
+        ValueError,
+        match=r"handler\('k'\): unique_by: .*embed takes no field 'modle', did you mean 'model'\?",
+    ):
+        jobs.handler("k", unique_by=["document_id", "modle"])(embed)
+    for function in (embed, anything):
+        with pytest.raises(ValueError, match="takes no field 'ctx'"):
+            jobs.handler("k", unique_by=["ctx"])(function)
+    assert jobs.kinds == ()
+    assert jobs.handler("a", unique_by=["whatever"])(anything).unique_by == ("whatever",)
+    assert jobs.handler("b", unique_by=iter(["model"]))(embed).unique_by == ("model",)
+
+
+def test_a_field_is_looked_for_once_the_annotations_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type may be defined further down: the key waits for it, and a runner doesn't begin without."""
+    jobs = Registry()
+
+    def later(document_id: LaterId) -> None: ...
+
+    right = jobs.handler("right", unique_by=["document_id"])(later)
+    jobs.handler("wrong", unique_by=["document"])(later)
+    monkeypatch.setitem(later.__globals__, "LaterId", int)
+    right.check()
+    with pytest.raises(
+        ValueError, match=r"handler\('wrong'\): unique_by: .* no field 'document', did you mean"
+    ):
+        jobs.check()
+
+
+def test_upcasters_are_copied() -> None:
+    """What a registration has checked stays so."""
+    given = {2: len, 1: len}
+    handler = Registry().handler("k", payload_version=3, upcasters=given)(nothing)
+    del given[1]
+    assert list(handler.upcasters) == [1, 2]
+    with pytest.raises(TypeError):
+        handler.upcasters[1] = len  # type: ignore[index]
 
 
 @pytest.mark.parametrize("kind", ["", "  ", "a\nb", "k" * 201, None, 5])

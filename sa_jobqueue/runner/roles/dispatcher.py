@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError
 
 from sa_jobqueue.context import context_of
-from sa_jobqueue.events import JobsClaimed, WakeUpFailed
+from sa_jobqueue.events import JobsClaimed, NewerPayload, WakeUpFailed, job_fields
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner import settle
 from sa_jobqueue.runner.dispatch_messages import (
@@ -30,7 +30,8 @@ from sa_jobqueue.runner.dispatch_messages import (
 )
 from sa_jobqueue.runner.executors.protocol import Execution
 from sa_jobqueue.runner.low_water import sight
-from sa_jobqueue.states import EXPIRED_REASON, Verb
+from sa_jobqueue.runner.verdict import unstarted
+from sa_jobqueue.states import Verb
 from sa_jobqueue.store.trouble import fault_of, nobody_could, passes_by_itself, refused
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Dispatcher:
         self._on_drained = on_drained
         self._subscribers = subscribers
         self._told_refused = False
+        #: Until when other jobs with a newer payload, by kind and version, are put back in silence.
+        self._silent_until: dict[tuple[str, int], float] = {}
 
     def perform(self, action: Any) -> Any:
         match action:
@@ -114,11 +117,12 @@ class Dispatcher:
         self._book.hold(executions)
         startable = []
         for execution in executions:
-            if execution.job.expired:
-                aborted = Settlement(*execution.key, Verb.ABORT, reason=EXPIRED_REASON)
-                self._settle_unstarted(execution, aborted)
-            else:
+            if (settlement := unstarted(execution.job, execution.handler)) is None:
                 startable.append(execution)
+                continue
+            if settlement.verb is Verb.SNOOZE and settlement.delay is not None:
+                self._tell_newer(execution, settlement.delay)
+            self._settle_unstarted(execution, settlement)
         got, sizes = Counter[str](), Counter[str]()
         for job in jobs:
             got[job.queue] += 1
@@ -146,6 +150,21 @@ class Dispatcher:
             return Silenced(refused=True)
         next_due = None if waiting.next_due is None else waiting.next_due.total_seconds()
         return Announced(waiting.others, next_due, sent_at, random.random())  # noqa: S311 - spreads looks
+
+    def _tell_newer(self, execution: Execution, retry_in: timedelta) -> None:
+        job, now = execution.job, time.monotonic()
+        told = (job.kind, job.payload_version)
+        if now < self._silent_until.get(told, now):
+            return  # behind it may stand a backlog of them, each claimed once in that time
+        self._silent_until[told] = now + retry_in.total_seconds()
+        self._subscribers.emit(
+            NewerPayload(
+                **job_fields(job),
+                payload_version=job.payload_version,
+                newest=execution.handler.payload_version,
+                retry_in=retry_in,
+            )
+        )
 
     def _tell_refused(self, error: DBAPIError) -> None:
         if not self._told_refused:
