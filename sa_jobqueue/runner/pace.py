@@ -33,7 +33,8 @@ class Lane:
 
     `recent` handlers have finished in `span` seconds, both fading with time. Time in which nothing was held is not in the
     span, for it says nothing about how long jobs take; `paced_at` is the time up to which both are told. `size` is that of
-    a payload in the last claims: their mean, halved by each claim of smaller ones.
+    a payload in the last claims: their mean, halved by each claim of smaller ones. `least_size` is what it is taken for at
+    least, where a handler allows payloads so large that even one claim of them would be too much.
     """
 
     limit: int
@@ -42,6 +43,7 @@ class Lane:
     span: float = 0.0
     paced_at: float = 0.0
     size: float = 0.0
+    least_size: int = 1
     not_before: float = 0.0
     second_look: bool = True
 
@@ -86,7 +88,7 @@ class Lane:
         recent, span = self._lately(now)
         pace = recent / span if recent else 0.0
         learnt = max(recent - self.limit, 0.0) * CLAIM_AHEAD_GROWTH
-        room_ahead = CLAIM_AHEAD_SIZE / max(self.size, 1.0)
+        room_ahead = CLAIM_AHEAD_SIZE / max(self.size, self.least_size)
         ahead = int(min(pace * CLAIM_AHEAD_SECONDS, learnt, CLAIM_AHEAD_LIMIT, room_ahead))
         room = self.limit + ahead - self.held
         # Not quite half: `slots` tells of half a line while the slots hold some more.
