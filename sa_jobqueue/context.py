@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from sa_jobqueue.errors import JobCancelledError, LeaseLostError
+from sa_jobqueue.names import passed
 from sa_jobqueue.records import Progress
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class JobContext:
         """
         if fraction is not None:
             if isinstance(fraction, bool) or not isinstance(fraction, int | float):
-                raise TypeError(f"progress(): expected a share from 0 to 1 or None, got {fraction!r}")
+                raise TypeError(f"progress(): expected a share from 0 to 1 or None, got {passed(fraction)}")
             if not 0 <= fraction <= 1:
                 raise ValueError(f"progress({fraction!r}): a share is from 0 to 1: divide by the whole")
             fraction = float(fraction)
@@ -164,7 +165,7 @@ class JobContext:
         and so is an end right after a rollback.
 
         Raises LeaseLostError, on the way in or at a commit, when this run doesn't own the job any more: nothing is written
-        then, also not by who goes on. RuntimeError for what is refused and for a second completion, TypeError or
+        then, also not by who goes on. RuntimeError for what is refused, for a second completion and in a forked child, TypeError or
         ValueError for a result that can't be stored, ConfigurationError for a session that is bound to another database.
         """
         return self._behind("complete").block(sessions, result)

@@ -27,7 +27,8 @@ _FOREIGN_OPTIONS = (
 )
 
 #: The placeholder of our own examples is no password: hidden it would read as something to type.
-_URL_PASSWORD = re.compile(r"(://[^\s/:@]*:)(?!password@host[:/][^\s@]*(?:\s|$))\S+(@)")
+_URL_USER = re.compile(r"://[^\s/:@]*:(?!password@host[:/][^\s@]*$)")
+_WORD = re.compile(r"\S+")
 _NAMED_PASSWORD = re.compile(r"(?i)\b(\w*password\s*=\s*)(?:'[^']*'|\"[^\"]*\"|[^\s&'\",;)]+)")
 
 
@@ -47,6 +48,10 @@ def normalise_url(url: str | URL) -> URL:
             "the database URL has more than one @: write each @ of user and password as %40, each / as %2F, each : as %3A"
         )
     query = {name: value for name, value in parsed.query.items() if name not in _FOREIGN_OPTIONS}
+    if isinstance(password := query.get("password"), str):
+        # It has the last word for libpq as well, and where URLs have it SQLAlchemy hides it from reprs.
+        del query["password"]
+        parsed = parsed.set(password=password)
     if "ssl" in query:  # asyncpg's name; the values are those of libpq
         query.setdefault("sslmode", query.pop("ssl"))
     return parsed.set(drivername=_DRIVER, query=query)
@@ -57,14 +62,25 @@ def shown_url(url: URL) -> str:
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-def hide_passwords(text: str) -> str:
-    """The text with the passwords of URLs and of `password=...` settings replaced by ***.
+def hide_passwords(text: str, *, by: str = "***") -> str:
+    """The text with the passwords of URLs and of `password=...` settings replaced by ***, or by what is given.
 
-    Hides rather too much than too little.
+    Hides rather too much than too little: in a URL all up to the last @ before a space.
     """
-    if "=" not in text and "://" not in text:  # nearly every line of a log
-        return text
-    return _NAMED_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1***\2", text))
+    if "://" in text and "@" in text:
+        text = _WORD.sub(lambda word: _without_password(word[0], by), text)
+    if "=" in text:  # which nearly no line of a log has
+        text = _NAMED_PASSWORD.sub(lambda found: found[1] + by, text)
+    return text
+
+
+def _without_password(word: str, by: str) -> str:
+    # Looked for by hand: an expression for all of it would take the square of the time for a long text.
+    end = word.rfind("@")
+    for user in _URL_USER.finditer(word):
+        if user.end() < end:
+            return word[: user.end()] + by + word[end:]
+    return word
 
 
 def _parse(text: str) -> URL:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from sa_jobqueue.names import passed
+
 #: Delays end here: later dates leave the range that Python and applications can read back.
 LONGEST_DELAY = timedelta(days=36_525)
 #: Beyond a year a setting is a slip, and beyond some centuries the arithmetic of leases ends.
@@ -31,7 +33,9 @@ def check_delay(name: str, value: timedelta) -> timedelta:
     Raises TypeError for anything but a timedelta and ValueError for a delay out of range, both naming the argument.
     """
     if not isinstance(value, timedelta):
-        raise TypeError(f"{name}: expected a datetime.timedelta, got {value!r}: write timedelta(seconds=...)")
+        raise TypeError(
+            f"{name}: expected a datetime.timedelta, got {passed(value)}: write timedelta(seconds=...)"
+        )
     if value < timedelta(0):
         raise ValueError(f"{name}: a delay can't be negative, got {value}")
     if value > LONGEST_DELAY:

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy.exc import DontWrapMixin
+
 
 class JobQueueError(Exception):
     """The root: catch it to catch every error of this library. Each can be pickled, with what it tells besides its text."""
@@ -47,8 +49,11 @@ class SchemaVersionError(ConfigurationError):
         self.required = required
 
 
-class EnqueueError(JobQueueError):
-    """A job that can't be added here: a cycle of references, a deleted key holder, a foreign database."""
+class EnqueueError(JobQueueError, DontWrapMixin):
+    """A job that can't be added here: a cycle of references, a deleted key holder, a foreign database.
+
+    As it is where a statement of the caller's raises it: SQLAlchemy wraps other errors, and shows parameters with them.
+    """
 
 
 class DuplicateKeyError(EnqueueError):

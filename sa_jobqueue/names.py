@@ -18,7 +18,7 @@ def check_name(what: str, value: str) -> str:
     character or a lone surrogate; the message begins with `what`.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{what}: expected a text, got {value!r}")
+        raise TypeError(f"{what}: expected a text, got {passed(value)}")
     if not value.strip():
         raise ValueError(f"{what}: a name can't be blank, got {value!r}")
     if len(value) > LONGEST_NAME:
@@ -30,6 +30,14 @@ def check_name(what: str, value: str) -> str:
 
 def _unfit(letter: str) -> bool:
     return letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff"
+
+
+def passed(value: object) -> str:
+    """What was passed in the place of something else, for an error message: a number as it is, of all else the type.
+
+    Arguments get mixed up, and any of them may be a payload.
+    """
+    return repr(value) if value is None or isinstance(value, int | float) else type(value).__qualname__
 
 
 def nearest(name: str, known: Iterable[str]) -> tuple[str, ...]:

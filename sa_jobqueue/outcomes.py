@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sa_jobqueue.durations import check_delay
+from sa_jobqueue.names import passed
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def _check_reason(owner: str, reason: str) -> None:
     if not isinstance(reason, str):
-        raise TypeError(f"{owner}: expected a text, got {reason!r}")
+        raise TypeError(f"{owner}: expected a text, got {passed(reason)}")
     if not reason.strip():
         raise ValueError(f"{owner}: a blank reason tells nobody anything, write why")
 
@@ -79,7 +80,7 @@ class Settle(Exception):  # noqa: N818 - a way to leave a handler, no error
     def __init__(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Retry | Snooze | Discard):
             raise TypeError(
-                f"Settle(...): expected a Retry, Snooze or Discard, got {outcome!r}: raise Settle(Discard('why'))"
+                f"Settle(...): expected a Retry, Snooze or Discard, got {passed(outcome)}: raise Settle(Discard('why'))"
             )
         super().__init__(outcome)
         self.outcome = outcome

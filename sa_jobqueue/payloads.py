@@ -18,11 +18,14 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.misfits import MisfitError, member, short, type_name
 from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_DECODE = json.JSONDecoder().raw_decode
 
 MAX_PAYLOAD_BYTES = DEFAULT_MAX_PAYLOAD_BYTES
 #: What a handler or a producer may raise it to.
@@ -123,6 +126,18 @@ def fix(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, setting: str = LIMIT_SETT
             f"the payload takes {size:,} bytes of JSON, and {limit:,} is the limit: {_REFERENCE}{more}"
         )
     return fixed
+
+
+def read_stored(text: str) -> Any:
+    """A payload as the server writes it: json.loads would first look for space around it.
+
+    Somebody else's SQL may have stored what Python can't read, an integer of 5,000 digits for example. Raising here would
+    cost every job of the same claim an attempt, so that one job gets the error in the place of its payload.
+    """
+    try:
+        return _DECODE(text)[0]
+    except (ValueError, RecursionError) as error:
+        return PayloadError(f"the stored payload can't be read: {error}")
 
 
 def encode_result(value: Any) -> str | None:

@@ -118,7 +118,7 @@ class ClaimedJob(NamedTuple):
     """A job that this process owns until its lease ends: `token` proves the ownership.
 
     `attempts` counts starts, this one included; `returned` those given back. `expired` says that `expires_at` was
-    past on the database's clock when the job was claimed.
+    past on the database's clock when the job was claimed. `size` is how many characters of JSON the payload has.
     """
 
     id: int
@@ -136,6 +136,7 @@ class ClaimedJob(NamedTuple):
     idempotency_key: str | None
     expired: bool
     key_scope: KeyScope | None = None
+    size: int = 0
 
     @property
     def counted_attempts(self) -> int:

@@ -203,11 +203,9 @@ def _load(target: str) -> Registry:
 
 def _served(
     registry: Registry, asked: Mapping[str, int | QueueSettings] | None
-) -> Mapping[str, int | QueueSettings]:
+) -> Mapping[str, int | QueueSettings] | None:
     """The queues to serve. That some handler names one of them is checked by the runner; a typo in one is told here."""
-    if asked is None:
-        return dict.fromkeys(registry.queues, DEFAULT_CONCURRENCY)
-    for queue in asked:
+    for queue in asked or ():
         if queue not in registry.queues:
             near = (
                 hint(queue, registry.queues) or ": only jobs enqueued with this queue by name are found there"

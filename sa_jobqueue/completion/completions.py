@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.completion.blocks import Block, Terms, check_factory, join
@@ -26,16 +27,26 @@ class Completions:
         self._owner = owner
         self._sessions = sessions
         self._lease = lease
+        self._process = os.getpid()
 
     def of(self, job: ClaimedJob) -> JobCompletions:
         """For the context of one claimed job."""
         return JobCompletions(self, job)
 
     def terms(self, job: ClaimedJob, result: Any) -> Terms:
-        """The terms of one completion; TypeError or ValueError for a result that can't be stored."""
+        """The terms of one completion; TypeError or ValueError for a result that can't be stored.
+
+        RuntimeError in the child of a handler that forks: the connections there are its parent's.
+        """
+        name = f"job {job.id} ({job.kind})"
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"{name}: this process was forked off the one that runs the job, and can't complete it: let the child end, and "
+                "complete the job in its parent"
+            )
         return Terms(
             (job.id, job.token),
-            f"job {job.id} ({job.kind})",
+            name,
             self._owner,
             self._sessions,
             self._lease,

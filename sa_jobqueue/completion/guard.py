@@ -19,7 +19,7 @@ from sa_jobqueue.errors import ConfigurationError, LeaseLostError
 from sa_jobqueue.records import Landing
 from sa_jobqueue.store.callers_connection import in_autocommit
 from sa_jobqueue.store.fencing import has_written, is_in_force, send_fence
-from sa_jobqueue.store.sessions import fence_connection
+from sa_jobqueue.store.sessions import writing_connection
 from sa_jobqueue.store.trouble import refused
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Guard:
     def find_jobs(self, session: Session) -> Connection:
         """The connection of the session's transaction that leads to the jobs."""
         if self._jobs is None:
-            self._jobs = fence_connection(session)
+            self._jobs = writing_connection(session)
         return self._jobs
 
     def has_landed(self, session: Session) -> bool:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.completion.nets import watch_engine
-from sa_jobqueue.store.engine import handlers_arguments
+from sa_jobqueue.store.engine import DISCREET, handlers_arguments
 from sa_jobqueue.store.trouble import useless_session
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class OwnSessions:
         self._options: dict[str, Any] = {
             "pool_size": _POOL_SIZE,
             "max_overflow": 0,
+            **DISCREET,
         }
         self._name = name
         #: Not behind a pooler, where the next statement meets another session.

@@ -14,6 +14,7 @@ from sa_jobqueue.database import normalise_url
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
+from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
 from sa_jobqueue.runner import dispatch, leases, listening, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
@@ -91,7 +92,10 @@ class Crew:
         )
         #: For handlers that bring no session of their own.
         self.sessions: OwnSessions = OwnSessions(url, name=runner_id)
-        lanes = {queue: Lane(limit) for queue, limit in settings.limits.items()}
+        lanes = {
+            queue: Lane(limit, least_size=_expected_size(queue, registry))
+            for queue, limit in settings.limits.items()
+        }
         self.dispatcher: Loop[Any] = self._loop(
             stores["dispatch"],
             "dispatch",
@@ -143,7 +147,7 @@ class Crew:
         maintenance = Maintenance(
             stores["maintenance"],
             registry=registry,
-            queues=settings.queues,
+            queues=settings.limits,
             lease=lease,
             margin=margin,
             retention=settings.retention,
@@ -288,3 +292,9 @@ class Crew:
         """The first fault of each loop so far, by the loop's name."""
         faults = [ending for ending in list(self._endings) if ending.fault is not None]
         return {ending.cause: ending for ending in reversed(faults)}
+
+
+def _expected_size(queue: str, registry: Registry) -> int:
+    """How large any payload in a queue may turn out to be: the most that one of its handlers allows beyond the usual."""
+    sizes = [handler.max_payload_bytes for handler in registry.handlers if handler.queue == queue]
+    return max((size for size in sizes if size > MAX_PAYLOAD_BYTES), default=1)

@@ -164,7 +164,9 @@ def _after_claim(state: Dispatch, claimed: Claimed, now: float) -> Dispatch:
         # What stands behind the marks waits for a full look, however seldom the queue is looked at.
         until = low_water.full_at.get(queue, 0.0) - now if queue in claimed.behind else poll
         wait, got = min(poll, max(until, 0.0)), claimed.got.get(queue, 0)
-        lanes[queue] = lanes[queue].looked(asked=asked, got=got, now=now, poll=wait, woken=woken)
+        lanes[queue] = lanes[queue].looked(
+            asked=asked, got=got, size=claimed.sizes.get(queue, 0), now=now, poll=wait, woken=woken
+        )
     return replace(state, lanes=lanes, idle=idle, low_water=low_water)
 
 

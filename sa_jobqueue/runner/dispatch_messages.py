@@ -34,7 +34,8 @@ class Freed:
 class Claimed:
     """Event: what a claim brought, against what was asked; `unsettled` jobs were held when it was sent.
 
-    `behind` are the marks at which it began, `sight` is what it saw.
+    `behind` are the marks at which it began, `sight` is what it saw, `sizes` how large the payloads of each queue are in
+    all, in characters.
     """
 
     asked: Mapping[str, int]
@@ -43,6 +44,7 @@ class Claimed:
     jitter: float
     behind: Mapping[str, Marks] = field(default_factory=lambda: _NOTHING)
     sight: Sight = field(default_factory=Sight)
+    sizes: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,10 +224,15 @@ class Runner:
     def _check_registry(self) -> None:
         self.registry.check()
         handlers = self.registry.handlers
-        if not set(self.settings.queues) & set(self.registry.queues):
+        if not handlers:
+            raise ConfigurationError(
+                "the registry has no handlers: register some, or include() the registries that have"
+            )
+        self.settings = self.settings.serving(self.registry.queues)
+        if not set(self.settings.limits) & set(self.registry.queues):
             known = ", ".join(f"{handler.kind} (queue {handler.queue})" for handler in handlers) or "none"
             raise ConfigurationError(
-                f"no handler on the queues asked for ({', '.join(self.settings.queues)}); registered handlers: {known}"
+                f"no handler on the queues asked for ({', '.join(self.settings.limits)}); registered handlers: {known}"
             )
 
     def _end(self) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, get_args
 
@@ -49,7 +49,8 @@ class QueueSettings:
 class RunnerSettings:
     """Settings of one runner; raises TypeError or ValueError naming the values that can't work.
 
-    `queues` gives each queue its number of handlers at once, or its QueueSettings. `lease` is how long a claimed job
+    `queues` gives each queue its number of handlers at once, or its QueueSettings; None means every queue that a handler
+    names, with 10 each. `lease` is how long a claimed job
     stays ours without a renewal; it is renewed every third of it. `poll_interval` is how long an idle runner waits before
     it looks again. `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of
     lost runners are looked for. `retention` is how long finished jobs are kept, `prune_interval` how often those past it
@@ -59,9 +60,7 @@ class RunnerSettings:
     `leased_by`, events and logs; None makes one of host and process, another for each Runner.
     """
 
-    queues: Mapping[str, int | QueueSettings] = field(
-        default_factory=lambda: {"default": DEFAULT_CONCURRENCY}
-    )
+    queues: Mapping[str, int | QueueSettings] | None = None
     lease: timedelta = timedelta(minutes=2)
     poll_interval: timedelta = timedelta(seconds=1)
     grace: timedelta = timedelta(seconds=25)
@@ -75,16 +74,8 @@ class RunnerSettings:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.queues, Mapping):
-            raise TypeError(
-                f"queues={self.queues!r}: expected each queue's number of handlers, for example queues={{'default': 10}}"
-            )
-        if not self.queues:
-            raise ValueError("queues is empty: name at least one, for example queues={'default': 10}")
-        for queue, given in self.queues.items():
-            check_name("queues", queue)
-            if not isinstance(given, QueueSettings) and not _is_concurrency(given):
-                raise ValueError(f"queues[{queue!r}]={given!r}: {_CONCURRENCY}")
+        if self.queues is not None:
+            _check_queues(self.queues)
         for flag in ("burst", "listen"):
             if type(value := getattr(self, flag)) is not bool:
                 raise TypeError(f"{flag}={value!r}: must be True or False")
@@ -113,17 +104,25 @@ class RunnerSettings:
         except ConfigurationError as error:
             raise ValueError(f"listen_url: {error}") from None
 
+    def serving(self, queues: Iterable[str]) -> RunnerSettings:
+        """The same with these queues, where none were named."""
+        return (
+            self
+            if self.queues is not None
+            else replace(self, queues=dict.fromkeys(queues, DEFAULT_CONCURRENCY))
+        )
+
     @property
     def limits(self) -> dict[str, int]:
         """How many handlers each queue may run at once."""
         return {
             queue: given.concurrency if isinstance(given, QueueSettings) else given
-            for queue, given in self.queues.items()
+            for queue, given in (self.queues or {}).items()
         }
 
     def executor(self, queue: str) -> ExecutorName | None:
         """The executor that a queue was given, None when that was left to its handlers."""
-        given = self.queues[queue]
+        given = (self.queues or {}).get(queue)
         return given.executor if isinstance(given, QueueSettings) else None
 
     @property
@@ -139,6 +138,19 @@ class RunnerSettings:
         stalls for some seconds must not lose its clients over it. Above three minutes there is no reason to wait longer.
         """
         return min(max(self.lease / 3, SHORTEST_DEADLINE), LONGEST_DEADLINE)
+
+
+def _check_queues(queues: object) -> None:
+    if not isinstance(queues, Mapping):
+        raise TypeError(
+            f"queues={queues!r}: expected each queue's number of handlers, for example queues={{'default': 10}}"
+        )
+    if not queues:
+        raise ValueError("queues is empty: name at least one, for example queues={'default': 10}")
+    for queue, given in queues.items():
+        check_name("queues", queue)
+        if not isinstance(given, QueueSettings) and not _is_concurrency(given):
+            raise ValueError(f"queues[{queue!r}]={given!r}: {_CONCURRENCY}")
 
 
 def _is_concurrency(value: object) -> bool:

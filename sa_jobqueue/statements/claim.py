@@ -140,7 +140,8 @@ def _take(ids: SelectBase) -> Update:
             jobs.c.id,
             jobs.c.kind,
             jobs.c.queue,
-            jobs.c.payload,
+            # As text, for whoever reads it is to know how large it is.
+            cast(jobs.c.payload, Text).label("payload"),
             jobs.c.payload_version,
             jobs.c.priority,
             jobs.c.attempts,

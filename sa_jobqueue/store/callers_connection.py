@@ -46,5 +46,5 @@ class CallersConnection:
 def in_autocommit(connection: Connection) -> bool:
     """Each statement is its own transaction there: a savepoint is neither needed nor possible."""
     dbapi_connection = connection.connection.dbapi_connection
-    # Other databases' drivers may not have it; they are refused elsewhere.
-    return bool(getattr(dbapi_connection, "autocommit", False))
+    # With drivers of other databases, which are refused elsewhere, it is missing, a method, or the number -1.
+    return getattr(dbapi_connection, "autocommit", False) is True

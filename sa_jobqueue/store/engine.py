@@ -5,14 +5,17 @@ Nothing here knows statements or jobs beyond their payload.
 
 from __future__ import annotations
 
+import logging
 import math
-from json import JSONDecoder
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import NullPool
 
-from sa_jobqueue.errors import ConfigurationError, PayloadError
+from sa_jobqueue.errors import ConfigurationError
+from sa_jobqueue.payloads import read_stored
 from sa_jobqueue.store.driver import connect
 from sa_jobqueue.store.own_connection import PREPARE_THRESHOLD
 
@@ -23,9 +26,15 @@ if TYPE_CHECKING:
 
     from sa_jobqueue.store.driver import BoundedConnection
 
+#: What every engine of a runner's is made with. Parameters hold payloads, results and errors of jobs, and what a loop
+#: fails with is logged. So do rows, which SQLAlchemy logs at DEBUG, whatever else is hidden: not through this logger.
+DISCREET: Mapping[str, Any] = MappingProxyType({"hide_parameters": True, "logging_name": "sa_jobqueue"})
+logging.getLogger("sqlalchemy.engine.Engine.sa_jobqueue").addFilter(
+    lambda record: record.levelno >= logging.INFO
+)
+
 #: How long, in seconds, a connect may take at most.
 LONGEST_CONNECT = 10
-_DECODE = JSONDecoder().raw_decode
 
 
 def runner_engine(url: URL, runner_id: str, *, deadline: timedelta) -> Engine:
@@ -49,7 +58,7 @@ def runner_engine(url: URL, runner_id: str, *, deadline: timedelta) -> Engine:
         url,
         poolclass=NullPool,
         json_deserializer=_read_jsonb,
-        hide_parameters=True,  # they hold results and errors of jobs, and what a loop fails with is logged
+        **DISCREET,
         connect_args={
             **{name: value for name, value in arguments.items() if name not in url.query},
             **_prepare_threshold(url),
@@ -94,12 +103,4 @@ def _prepare_threshold(url: URL) -> dict[str, int | None]:
 
 
 def _read_jsonb(text: bytes) -> Any:
-    """A payload as the server writes it: json.loads would first guess the encoding and look for space around it.
-
-    Somebody else's SQL may have stored what Python can't read, an integer of 5,000 digits for example. Raising here would
-    cost every job of the same claim an attempt, so that one job gets the error in the place of its payload.
-    """
-    try:
-        return _DECODE(text.decode())[0]
-    except (ValueError, RecursionError) as error:
-        return PayloadError(f"the stored payload can't be read: {error}")
+    return read_stored(text.decode())

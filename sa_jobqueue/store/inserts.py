@@ -89,7 +89,8 @@ def _insert(connection: Connection, new_jobs: Sequence[NewJob], form: _Form[Answ
         if _lacks_table(error):
             # A part of its text, which a note is not.
             error.add_detail(
-                f"the table of the job queue is missing {place()}, or older than this release: {cure()}"
+                f"the table of the job queue is missing {place()}, or older than this release: {cure()}; where it is in "
+                "another database of a session with several, bind the class to that: Session(binds={Job: engine, ...})"
             )
         raise
 

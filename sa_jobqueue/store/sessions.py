@@ -28,18 +28,14 @@ AnswerT = TypeVar("AnswerT")
 _OWN_KEY = "sa_jobqueue.own_key"
 
 
-def job_connection(session: Session) -> Connection:
-    """The connection of the session's transaction that Job is bound to; a session may be bound to several engines."""
-    return session.connection(bind_arguments={"mapper": Job.__mapper__})
+def writing_connection(session: Session) -> Connection:
+    """The connection of the session's transaction that Job is bound to; a session may be bound to several engines.
 
-
-def fence_connection(session: Session) -> Connection:
-    """The same for a completion: the statement goes along, for sessions that send reads elsewhere.
-
-    Raises ConfigurationError for a session that knows no engine for jobs.
+    A statement that writes goes along, for sessions that send reads elsewhere. Raises ConfigurationError for a session that
+    knows no engine for jobs.
     """
     try:
-        return session.connection(bind_arguments=_fence_arguments())
+        return session.connection(bind_arguments=_write_arguments())
     except UnboundExecutionError as error:
         raise _unbound(error) from error
 
@@ -47,30 +43,32 @@ def fence_connection(session: Session) -> Connection:
 def require_bind(session: Session) -> None:
     """Raise ConfigurationError for a session that knows no engine for jobs. Connects to nothing."""
     try:
-        session.get_bind(**_fence_arguments())
+        session.get_bind(**_write_arguments())
     except UnboundExecutionError as error:
         raise _unbound(error) from error
 
 
-def _fence_arguments() -> dict[str, Any]:
+def _write_arguments() -> dict[str, Any]:
     return {"mapper": Job.__mapper__, "clause": fence()}
 
 
 def _unbound(error: UnboundExecutionError) -> ConfigurationError:
     return ConfigurationError(
-        f"the session is not bound to the database of the jobs ({error}): give it an engine, or add Job to its binds"
+        f"the session is not bound to the database of the jobs ({error}): give it an engine, or add Job to its binds: "
+        "Session(binds={Job: engine, ...})"
     )
 
 
 def enqueuing_connection(target: Session | Connection) -> Connection:
     """The connection itself, or that of the session's transaction, in which jobs come with all else.
 
-    Raises EnqueueError for a session whose statements are each committed at once: a job would be there whatever becomes of
-    the rest. Who passes such a connection has it before his eyes.
+    Raises ConfigurationError for a session that knows no engine for jobs, and EnqueueError for one whose statements are
+    each committed at once: a job would be there whatever becomes of the rest. Who passes such a connection has it before
+    his eyes.
     """
     if isinstance(target, Connection):
         return target
-    connection = job_connection(target)
+    connection = writing_connection(target)
     if in_autocommit(connection):
         raise EnqueueError(
             "the session's engine is in AUTOCOMMIT: the job would be stored at once, also when the session is rolled back; "
@@ -93,8 +91,8 @@ def own_key(target: Session | Connection) -> str | None:
 
 
 def connection_of(target: Session | Connection) -> Connection:
-    """The connection itself, or that of the session's transaction."""
-    return target if isinstance(target, Connection) else job_connection(target)
+    """The connection itself, or that of the session's transaction; reads go where jobs are written, to see what is pending."""
+    return target if isinstance(target, Connection) else writing_connection(target)
 
 
 def run_on(

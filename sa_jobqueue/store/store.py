@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
+from sa_jobqueue.payloads import read_stored
 from sa_jobqueue.queries import expired, schema, session, unknown, unserved
 from sa_jobqueue.records import ClaimAnswer, ClaimedJob, ExpiredLease, Landing, Renewed, Rescued, Waiting
 from sa_jobqueue.statements import idle, postpone, renew, rescue
@@ -89,7 +90,7 @@ class Store:
             return ClaimAnswer([], through=False)
         terms = {"token": token, "lease": lease, "runner": self._name}
         rows, through = claim_rows(self._connection, wanted, kinds, terms, self._refusals, marks)
-        claimed = [ClaimedJob(row[0], token, *row[1:]) for row in rows]
+        claimed = [_claimed(token, row) for row in rows]
         ranks = {queue: rank for rank, queue in enumerate(wanted)}
 
         def order(job: ClaimedJob) -> tuple[int, int, datetime, int]:
@@ -292,3 +293,9 @@ class Store:
     def close(self) -> None:
         """Give the connection back. The next call would open another one."""
         self._connection.close()
+
+
+def _claimed(token: UUID, row: Sequence[Any]) -> ClaimedJob:
+    """A row as `statements.claim` gives it."""
+    job_id, kind, queue, payload, *others = row
+    return ClaimedJob._make((job_id, token, kind, queue, read_stored(payload), *others, len(payload)))

@@ -4,6 +4,9 @@
     assert drain(session, jobs) == Drained(done=1)              runs what is due, follow-up jobs too
     assert perform(send_receipt.call(order_id=7)).status == "done"      one run, no database
 
+What a failed assertion shows, and the repr of a job that was found, holds payloads as they are, secrets too: a test has
+put them there, and asks what is different.
+
 They work inside the transaction of the session or connection that they are given, sync or async (`await
 drain(async_session, jobs)`), and commit nothing: a fixture that rolls back takes every job along. Handlers see what is
 not committed only in sessions on the same connection, so that the fixture binds the application's own sessionmaker to

@@ -18,14 +18,21 @@ Answer = TypeVar("Answer")
 
 @dataclass
 class Client:
-    """One way to talk to the database; `run` hands a Session to the function and commits afterwards."""
+    """One way to talk to the database; `run` hands a Session to the function and commits afterwards.
+
+    "sync" is psycopg 3, "psycopg2" is sync as well, "psycopg" and "asyncpg" are async.
+    """
 
     kind: str
     url: str
 
+    def _engine(self) -> Engine:
+        driver = "psycopg" if self.kind == "sync" else self.kind
+        return create_engine(make_url(self.url).set(drivername=f"postgresql+{driver}"))
+
     def run(self, work: Callable[[Session], Answer], **options: Any) -> Answer:
-        if self.kind == "sync":
-            engine = create_engine(self.url)
+        if self.kind in ("sync", "psycopg2"):
+            engine = self._engine()
             try:
                 with Session(engine, **options) as session:
                     answer = work(session)
@@ -48,8 +55,8 @@ class Client:
 
     def run_on_connection(self, work: Callable[[Any], Answer]) -> Answer:
         """As `run`, with a Connection."""
-        if self.kind == "sync":
-            engine = create_engine(self.url)
+        if self.kind in ("sync", "psycopg2"):
+            engine = self._engine()
             try:
                 with engine.begin() as connection:
                     return work(connection)
@@ -94,7 +101,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-@pytest.fixture(params=["sync", "psycopg", "asyncpg"])
+@pytest.fixture(params=["sync", "psycopg2", "psycopg", "asyncpg"])
 def client(request: pytest.FixtureRequest, application: Engine) -> Client:
-    """Session over psycopg, AsyncSession over psycopg, AsyncSession over asyncpg."""
+    """Session over psycopg and psycopg2, AsyncSession over psycopg and asyncpg."""
     return Client(request.param, application.url.render_as_string(hide_password=False))

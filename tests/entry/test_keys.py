@@ -87,7 +87,7 @@ def test_a_key_of_a_row_of_the_same_flush(application: Engine, session: Session)
         ),
         ({"on_conflict": "raise"}, ValueError, "on_conflict='raise' is about a key, and the job has none"),
         ({"idempotency_key": "x", "key_scope": "ever"}, ValueError, "key_scope='ever': expected \"row\""),
-        ({"idempotency_key": "x", "key_scope": HOUR}, ValueError, "key_scope=datetime.timedelta"),
+        ({"idempotency_key": "x", "key_scope": HOUR}, ValueError, "key_scope=timedelta"),
         (
             {"idempotency_key": "x", "on_conflict": "ignore"},
             ValueError,

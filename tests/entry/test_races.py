@@ -18,6 +18,7 @@ from sa_jobqueue.store import conflicts, inserts
 from tests.entry.application import Document
 from tests.entry.counting import backend, rows, wait_until_blocked
 from tests.entry.second import Second
+from tests.support.jobs import insert_job, keyed
 from tests.support.waiting import PATIENCE
 
 
@@ -178,9 +179,7 @@ def vanishing(monkeypatch: pytest.MonkeyPatch, engine: Engine, times: int) -> Ca
     def insert(connection: object, new_jobs: list[NewJob], *rest: object) -> object:
         if count < times:
             with engine.begin() as other:
-                other.execute(
-                    jobs.insert().values(kind="held", idempotency_key="x", key_scope="row", unique_key="x")
-                )
+                insert_job(other, kind="held", **keyed("x", scope="row"))
         return real_insert(connection, new_jobs, *rest)  # type: ignore[arg-type]
 
     def read() -> object:

@@ -29,7 +29,7 @@ from tests.support.waiting import PATIENCE, wait_until
 
 LONG = timedelta(seconds=PATIENCE)
 NOT_AT_ALL = timedelta(0)
-KINDS = ["engine", "sessionmaker", "psycopg", "asyncpg", "async_sessionmaker"]
+KINDS = ["engine", "sessionmaker", "psycopg2", "psycopg", "asyncpg", "async_sessionmaker"]
 
 
 class Asking:
@@ -37,16 +37,16 @@ class Asking:
 
     def __init__(self, url: Any, kind: str) -> None:
         self._kind = kind
-        url = url.set(drivername="postgresql+asyncpg") if kind == "asyncpg" else url
+        url = url.set(drivername=f"postgresql+{kind}") if kind in ("asyncpg", "psycopg2") else url
         self._url = url
         self._pool: dict[str, Any] = {"pool_size": 1, "max_overflow": 0, "pool_timeout": PATIENCE}
         self.statements = list[str]()
 
     def __call__(self, job_id: int, timeout: timedelta) -> FinishedJob:
-        if self._kind in ("engine", "sessionmaker"):
+        if self._kind in ("engine", "sessionmaker", "psycopg2"):
             engine = create_engine(self._url, **self._pool)
             self._count(engine)
-            database: Any = engine if self._kind == "engine" else sessionmaker(engine)
+            database: Any = sessionmaker(engine) if self._kind == "sessionmaker" else engine
             try:
                 return wait_for(database, job_id, timeout=timeout)
             finally:

@@ -295,8 +295,7 @@ def test_what_goes_past_the_refusals_is_named(engine: Engine) -> None:
         session.flush()
         session.execute(update(Job).values(priority=9))
         session.execute(insert(Job), [{"kind": "order.send_receipt"}])
-        session.bulk_save_objects([Job(kind="order.send_receipt")])
-        assert session.execute(text("SELECT count(*) FROM jobqueue_jobs")).scalar_one() == 3
+        assert session.execute(text("SELECT count(*) FROM jobqueue_jobs")).scalar_one() == 2
         session.execute(delete(Job))
         assert session.execute(text("SELECT count(*) FROM jobqueue_jobs")).scalar_one() == 0
 

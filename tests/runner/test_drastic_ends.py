@@ -20,16 +20,24 @@ NOW = fixed(timedelta(0))
 NEIGHBOURS = 20
 
 
-def _run(engine: Engine, url: str, where: str, act: Callable[[], Any], *, max_attempts: int) -> Any:
+def _run(
+    engine: Engine,
+    url: str,
+    where: str,
+    act: Callable[[], Any],
+    *,
+    max_attempts: int,
+    keep_result: bool = False,
+) -> Any:
     """The row after everything that was due has run, ordinary jobs in between."""
     jobs = Registry()
 
-    @jobs.handler("work", retry=NOW)
+    @jobs.handler("work", retry=NOW, keep_result=keep_result)
     async def work() -> Any:
         await asyncio.sleep(0)
         return act()
 
-    jobs.handler("plain", retry=NOW)(lambda: act())
+    jobs.handler("plain", retry=NOW, keep_result=keep_result)(lambda: act())
 
     @jobs.handler("neighbour")
     async def neighbour() -> None:
@@ -102,10 +110,12 @@ def test_whatever_a_handler_raises_is_recorded(
     dead = _run(engine, database_url, where, fail, max_attempts=2)
     assert (dead.status, dead.attempts) == ("dead", 2)
     assert type(error).__qualname__ in dead.last_error
+    if isinstance(error, _TwoArgumentsError):
+        assert "_TwoArgumentsError: 3: other" in dead.last_error
     assert len(dead.last_error.encode()) <= 4096
 
 
-@pytest.mark.parametrize(
+UNKEEPABLE = pytest.mark.parametrize(
     "make",
     [
         object,
@@ -116,12 +126,26 @@ def test_whatever_a_handler_raises_is_recorded(
     ],
     ids=["object", "generator", "lambda", "nan", "50 MB"],
 )
+
+
+@UNKEEPABLE
 def test_whatever_a_handler_returns_it_is_done(
     engine: Engine, database_url: str, where: str, make: Callable[[], Any]
 ) -> None:
     """Results are not kept, so none of them has to be stored or sent anywhere."""
     done = _run(engine, database_url, where, make, max_attempts=1)
     assert (done.status, done.attempts, done.result) == ("done", 1, None)
+
+
+@UNKEEPABLE
+def test_a_result_that_can_not_be_kept_is_a_failure(
+    engine: Engine, database_url: str, where: str, make: Callable[[], Any]
+) -> None:
+    """Where it is to be stored: the attempt has failed, with what is wrong, and is never stuck."""
+    dead = _run(engine, database_url, where, make, max_attempts=1, keep_result=True)
+    assert (dead.status, dead.attempts, dead.result) == ("dead", 1, None)
+    assert "can't be kept (keep_result=True): $: " in dead.last_error
+    assert len(dead.last_error) < 1000
 
 
 def test_a_row_stays_small_after_many_failures(engine: Engine, database_url: str, where: str) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import Engine, text
 from sa_jobqueue.errors import ConfigurationError, SchemaVersionError
 from sa_jobqueue.events import JobSettled, JobStarted, RunnerStarted, RunnerStopped, RunnerStopping
 from sa_jobqueue.registry import Registry
-from sa_jobqueue.runner import Runner
+from sa_jobqueue.runner import Runner, RunnerSettings
 from tests.support.forked import Forked
 from tests.support.runners import LEDGER, ROOT, Recorder, add, process, row, settings
 from tests.support.waiting import PATIENCE, wait_until
@@ -299,3 +299,22 @@ def test_a_burst_is_served_to_its_end(engine: Engine, database_url: str) -> None
 
     _run(host())
     assert _all_done(engine, ids)
+
+
+def test_without_queues_it_serves_what_its_handlers_name(engine: Engine, database_url: str) -> None:
+    """As the command does; and a registry without handlers is refused."""
+    jobs = Registry()
+    runner = Runner(jobs, database_url, RunnerSettings(burst=True))
+    with pytest.raises(
+        ConfigurationError, match=r"the registry has no handlers: register some, or include\(\)"
+    ):
+        runner.run(handle_signals=False)
+    ran: list[str] = []
+    jobs.handler("mail", queue="mail")(lambda: ran.append("mail"))
+    jobs.handler("plain")(lambda: ran.append("plain"))
+    with engine.begin() as connection:
+        add(connection, "mail", queue="mail")
+        add(connection, "plain")
+    assert runner.run(handle_signals=False) == 0
+    assert sorted(ran) == ["mail", "plain"]
+    assert runner.settings.limits == {"default": 10, "mail": 10}

@@ -6,19 +6,22 @@ import asyncio
 import random
 import subprocess
 import sys
-from typing import Any
+from datetime import timedelta
+from functools import partial
 
 import pytest
-from sqlalchemy import Connection, Engine, Executable, ForeignKey, create_engine, event, func, select, text
+from sqlalchemy import Engine, Executable, ForeignKey, create_engine, event, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from sa_jobqueue import Job, Registry, enqueue, enqueue_many, ref
 from sa_jobqueue.events import JobSettled
+from tests.entry.conftest import Client
+from tests.support.hearing import listening
 from tests.support.runners import running
 from tests.support.waiting import wait_until
 
-ROUNDS = 150
+ROUNDS = 500
 
 
 class Base(DeclarativeBase):
@@ -66,27 +69,37 @@ def _committed(round_: int) -> bool:
     return round_ % 5 != 0
 
 
-def _check(shop: Shop) -> None:
-    """Every committed order was paid once, and nothing else exists."""
+def _check(shop: Shop, endings: list[str]) -> None:
+    """Every committed order was paid once, nothing else exists, and the producer ended each transaction itself."""
     expected = {round_ for round_ in range(1, ROUNDS + 1) if _committed(round_)}
     wait_until(lambda: len(shop.found) >= len(expected), what="all orders")
     assert shop.missing == []
     assert sorted(shop.found) == sorted(expected) == sorted(shop.orders())
     assert shop.job_count() == len(expected)
+    assert endings == ["commit" if _committed(round_) else "rollback" for round_ in range(1, ROUNDS + 1)]
 
 
 def _linger(generator: random.Random) -> Executable:
-    """The race itself: the row is flushed and not committed for a while, and the runner polls meanwhile."""
-    return select(func.pg_sleep(generator.random() * 0.01))
+    """The race itself: the row is flushed and not committed for up to 50 ms, mostly short, and the runner polls meanwhile."""
+    return select(func.pg_sleep(generator.random() ** 8 * 0.05))
 
 
-def test_a_session_never_shows_a_runner_work_that_is_not_committed(shop: Shop, database_url: str) -> None:
+def _ends(engine: Engine) -> list[str]:
+    """Every COMMIT and ROLLBACK that the engine is asked for, and savepoints, of which there are none."""
+    endings: list[str] = []
+    for name in ("commit", "rollback", "savepoint"):
+        event.listen(engine, name, lambda *_, name=name: endings.append(name))
+    return endings
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_session_never_shows_a_runner_work_that_is_not_committed(
+    shop: Shop, database_url: str, driver: str
+) -> None:
     """Jobs of committed transactions run, those of rolled-back ones never existed; the library ends none itself."""
     generator = random.Random(7)
-    endings: list[str] = []
-    producer = create_engine(database_url)
-    for name in ("commit", "rollback"):
-        event.listen(producer, name, lambda _connection, name=name: endings.append(name))
+    producer = create_engine(database_url.replace("+psycopg", f"+{driver}"))
+    endings = _ends(producer)
     with running(shop.jobs, database_url):
         for round_ in range(1, ROUNDS + 1):
             with Session(producer) as session:
@@ -98,8 +111,7 @@ def test_a_session_never_shows_a_runner_work_that_is_not_committed(shop: Shop, d
                     session.commit()
                 else:
                     session.rollback()
-        _check(shop)
-    assert endings == ["commit" if _committed(round_) else "rollback" for round_ in range(1, ROUNDS + 1)]
+        _check(shop, endings)
     producer.dispose()
 
 
@@ -112,6 +124,7 @@ def test_an_async_session_never_shows_a_runner_work_that_is_not_committed(
 
     async def produce() -> None:
         engine = create_async_engine(database_url.replace("+psycopg", f"+{driver}"))
+        endings = _ends(engine.sync_engine)
         for round_ in range(1, ROUNDS + 1):
             async with AsyncSession(engine) as session:
                 session.add_all([Order(id=round_), enqueue("order.pay", {"order_id": round_})])
@@ -119,10 +132,10 @@ def test_an_async_session_never_shows_a_runner_work_that_is_not_committed(
                 await session.execute(_linger(generator))
                 await (session.commit() if _committed(round_) else session.rollback())
         await engine.dispose()
+        _check(shop, endings)
 
     with running(shop.jobs, database_url):
         asyncio.run(produce())
-        _check(shop)
 
 
 def test_a_core_connection_never_shows_a_runner_work_that_is_not_committed(
@@ -130,20 +143,94 @@ def test_a_core_connection_never_shows_a_runner_work_that_is_not_committed(
 ) -> None:
     """The same through enqueue_many on a Core connection."""
     generator = random.Random(9)
-
-    def one(connection: Connection, round_: int) -> Any:
-        connection.execute(Order.__table__.insert().values(id=round_))  # type: ignore[attr-defined]
-        return enqueue_many(connection, [enqueue("order.pay", {"order_id": round_})])
-
-    with running(shop.jobs, database_url), shop.engine.connect() as connection:
+    producer = create_engine(database_url)
+    endings = _ends(producer)
+    with running(shop.jobs, database_url), producer.connect() as connection:
         for round_ in range(1, ROUNDS + 1):
-            one(connection, round_)
+            connection.execute(insert(Order).values(id=round_))
+            enqueue_many(connection, [enqueue("order.pay", {"order_id": round_})])
             connection.execute(_linger(generator))
             if _committed(round_):
                 connection.commit()
             else:
                 connection.rollback()
-        _check(shop)
+        _check(shop, endings)
+    producer.dispose()
+
+
+def test_an_async_core_connection_never_shows_a_runner_work_that_is_not_committed(
+    shop: Shop, database_url: str
+) -> None:
+    """The same on an AsyncConnection over asyncpg."""
+    generator = random.Random(10)
+
+    async def produce() -> None:
+        engine = create_async_engine(database_url.replace("+psycopg", "+asyncpg"))
+        endings = _ends(engine.sync_engine)
+        async with engine.connect() as connection:
+            for round_ in range(1, ROUNDS + 1):
+                await connection.execute(insert(Order).values(id=round_))
+                await enqueue_many(connection, [enqueue("order.pay", {"order_id": round_})])
+                await connection.execute(_linger(generator))
+                await (connection.commit() if _committed(round_) else connection.rollback())
+        await engine.dispose()
+        _check(shop, endings)
+
+    with running(shop.jobs, database_url):
+        asyncio.run(produce())
+
+
+@pytest.mark.parametrize("kind", ["sync", "psycopg2", "psycopg", "asyncpg"])
+def test_savepoints_wake_nobody_before_the_commit(engine: Engine, database_url: str, kind: str) -> None:
+    """Neither their release nor their rollback is told to anybody; what was undone can come in later and runs then."""
+    registry = Registry()
+    ran: list[str] = []
+    for name in ("job1", "job2", "job3", "job4"):
+        registry.handler(name)(partial(ran.append, name))
+    first, second, third, fourth = (enqueue(f"job{number}") for number in range(1, 5))
+    client = Client(kind, database_url)
+
+    def work(session: Session) -> None:
+        savepoint = session.begin_nested()
+        session.add(first)
+        session.flush()
+        savepoint.rollback()
+        with session.begin_nested():
+            session.add(second)
+        session.add(third)
+        outer = session.begin_nested()
+        with session.begin_nested():
+            session.add(fourth)
+        outer.rollback()
+        session.flush()
+        assert listener.heard() == []
+        # A commit behind it is heard and looked for, and nothing else is found.
+        with Session(engine) as other, other.begin():
+            other.add(enqueue("job2", {}, idempotency_key="beside"))
+        recorder.wait_for(JobSettled, count=1)
+        assert listener.heard() == [""]
+        assert ran == ["job2"]
+
+    never = timedelta(hours=1)
+    with (
+        listening(database_url) as listener,
+        running(registry, database_url, poll_interval=never) as recorder,
+    ):
+        wait_until(lambda: _waiting(engine), what="a runner that waits")
+        client.run(work)
+        recorder.wait_for(JobSettled, count=3)
+        assert sorted(ran) == ["job2", "job2", "job3"]
+        assert listener.heard() == [""]
+        wait_until(lambda: _waiting(engine), what="a runner that waits")
+        client.run(lambda session: session.add_all([first, fourth]))
+        recorder.wait_for(JobSettled, count=5)
+    assert sorted(ran) == ["job1", "job2", "job2", "job3", "job4"]
+
+
+def _waiting(engine: Engine) -> bool:
+    with engine.connect() as connection:
+        query = "SELECT count(*) FROM jobqueue_idle WHERE waiting_until > clock_timestamp()"
+        return bool(connection.execute(text(query)).scalar_one())
 
 
 def _fail_before_commit(engine: Engine) -> None:

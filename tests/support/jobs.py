@@ -21,7 +21,9 @@ def add_job(engine: Engine, **columns: Any) -> int:
 
 def insert_job(connection: Connection, **columns: Any) -> int:
     """The same inside the caller's transaction."""
-    statement = insert(jobs).values({"kind": "test", **columns}).returning(jobs.c.id)
+    # With a value for `settled_token` nothing refuses a key.
+    row = {"kind": "test", "settled_token": None, **columns}
+    statement = insert(jobs).values(row).returning(jobs.c.id)
     return int(connection.execute(statement).scalar_one())
 
 

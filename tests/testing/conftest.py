@@ -42,8 +42,9 @@ class Place:
 
     def run(self, scenario: Callable[[Place], Coroutine[Any, Any, Answer]]) -> Answer:
         url = self.engine.url
-        if self.kind == "sync":
-            engine = create_engine(url, poolclass=NullPool)
+        if self.kind in ("sync", "psycopg2"):
+            driver = "psycopg" if self.kind == "sync" else self.kind
+            engine = create_engine(url.set(drivername=f"postgresql+{driver}"), poolclass=NullPool)
             with engine.connect() as connection:
                 answer = self._run_sync(connection, scenario)
         else:
@@ -99,9 +100,9 @@ def application(engine: Engine) -> Engine:
     return engine
 
 
-@pytest.fixture(params=["sync", "psycopg", "asyncpg"])
+@pytest.fixture(params=["sync", "psycopg2", "psycopg", "asyncpg"])
 def place(request: pytest.FixtureRequest, application: Engine) -> Place:
-    """Session over psycopg, AsyncSession over psycopg, AsyncSession over asyncpg."""
+    """Session over psycopg and psycopg2, AsyncSession over psycopg and asyncpg."""
     return Place(request.param, application)
 
 

@@ -96,7 +96,7 @@ def test_defaults() -> None:
     assert made.registry.kinds == ("document.embed", "mail.send")
     assert made.subscribers == [logs.log_event]
     settings = made.settings
-    assert settings.queues == {"ai": 10, "default": 10}
+    assert settings.queues is None  # every queue that a handler names
     assert (settings.lease, settings.poll_interval) == (timedelta(minutes=2), timedelta(seconds=1))
     assert (settings.grace, settings.burst, settings.name) == (timedelta(seconds=25), False, None)
     assert settings.timeout is None

@@ -97,7 +97,7 @@ def test_the_latest_progress_counts() -> None:
         ((1.01,), ValueError, r"progress\(1\.01\): a share is from 0 to 1: divide by the whole"),
         ((-0.1,), ValueError, "a share is from 0 to 1"),
         ((float("nan"),), ValueError, "a share is from 0 to 1"),
-        (("0.5",), TypeError, "expected a share from 0 to 1 or None, got '0.5'"),
+        (("0.5",), TypeError, "expected a share from 0 to 1 or None, got str"),
         ((True,), TypeError, "expected a share from 0 to 1 or None, got True"),
         ((0.5, 12), TypeError, r"progress\(text=\.\.\.\): expected a text, got int"),
         ((None,), ValueError, "nothing to tell: pass a share from 0 to 1, a text, or both"),

@@ -7,6 +7,7 @@ from sqlalchemy import create_engine, make_url
 
 from sa_jobqueue.database import hide_passwords, normalise_url, shown_url
 from sa_jobqueue.errors import ConfigurationError
+from sa_jobqueue.runner import RunnerSettings
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,19 @@ def test_a_url_object_is_taken_too() -> None:
     """An application's `engine.url` needs no rendering, which would lose the password."""
     url = normalise_url(make_url("postgresql+asyncpg://u:secret@h/d"))
     assert (url.drivername, url.password) == ("postgresql+psycopg", "secret")
+
+
+@pytest.mark.parametrize(
+    "place", ["u:PGPW-42@h/d", "h/d?password=PGPW-42", "u:other@h/d?user=u&password=PGPW-42"]
+)
+def test_a_password_is_hidden_wherever_it_stands(place: str) -> None:
+    """libpq takes it from the query as well; reprs of URLs and engines show that."""
+    url = normalise_url(f"postgresql://{place}")
+    assert url.password == "PGPW-42"
+    engine = create_engine(url)
+    for shown in (repr(url), str(url), shown_url(url), repr(engine), f"{RunnerSettings(listen_url=url)}"):
+        assert "PGPW-42" not in shown
+    engine.dispose()
 
 
 def test_options_of_asyncpg_are_translated_or_left_out() -> None:

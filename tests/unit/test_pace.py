@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sa_jobqueue.runner.pace import CLAIM_AHEAD_LIMIT, CLAIM_AHEAD_PATIENCE, SECOND_LOOK, Lane
+from sa_jobqueue.runner.pace import (
+    CLAIM_AHEAD_LIMIT,
+    CLAIM_AHEAD_PATIENCE,
+    CLAIM_AHEAD_SIZE,
+    SECOND_LOOK,
+    Lane,
+)
 
 
 def _fast(lane: Lane, *, per_tick: int, ticks: int = 100) -> tuple[Lane, float]:
@@ -123,3 +129,40 @@ def test_a_lane_stalls_only_with_jobs_in_line() -> None:
     waiting = Lane(2, held=3, paced_at=5.0, recent=50.0, span=0.5)
     assert waiting.stalls_at == 5.0 + CLAIM_AHEAD_PATIENCE
     assert waiting.stalled(6.0) == Lane(2, held=3, paced_at=6.0)
+
+
+def _known(*, size: int) -> tuple[Lane, float]:
+    """A lane of four slots that has learnt that its jobs are short, and how large a payload is; and the time then."""
+    lane, now = _fast(Lane(4, held=4), per_tick=1000)
+    return lane.finished(4, now).looked(asked=4, got=4, now=now, poll=1.0, size=4 * size), now
+
+
+@pytest.mark.parametrize(
+    ("size", "ahead"),
+    [
+        (100, CLAIM_AHEAD_LIMIT),
+        (CLAIM_AHEAD_SIZE // CLAIM_AHEAD_LIMIT, CLAIM_AHEAD_LIMIT),
+        (CLAIM_AHEAD_SIZE // 4, 4),
+        (CLAIM_AHEAD_SIZE + 1, 0),
+    ],
+)
+def test_large_payloads_are_claimed_ahead_by_their_size(size: int, ahead: int) -> None:
+    """However short the jobs are, what waits here beyond the slots has a bound in characters too."""
+    lane, now = _known(size=size)
+    assert lane.wanted(now) == ahead
+
+
+def test_one_claim_of_small_payloads_is_no_proof() -> None:
+    """A lane that has seen large ones gets to large batches by doubling."""
+    (lane, now), wanted = _known(size=CLAIM_AHEAD_SIZE // 4), []
+    for _ in range(4):
+        got = lane.wanted(now)
+        wanted.append(got)
+        lane = lane.looked(asked=got, got=got, now=now, poll=1.0, size=got).finished(got, now)
+    assert wanted == [4, 8, 16, 32]
+
+
+def test_a_claim_that_finds_nothing_tells_no_size() -> None:
+    """What was learnt of payloads is about jobs, not about looks."""
+    lane, now = _known(size=CLAIM_AHEAD_SIZE // 4)
+    assert lane.looked(asked=4, got=0, now=now, poll=1.0).size == lane.size

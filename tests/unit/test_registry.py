@@ -114,7 +114,7 @@ def test_async_functions_are_told_apart() -> None:
         ({"unique_by": 5}, TypeError, "unique_by=5: expected names of fields"),
         ({"unique_by": [5]}, TypeError, "unique_by: expected names of fields, got 5"),
         ({"key_scope": "ever"}, ValueError, "key_scope='ever': expected \"row\""),
-        ({"key_scope": timedelta(hours=1)}, ValueError, "key_scope=datetime.timedelta"),
+        ({"key_scope": timedelta(hours=1)}, ValueError, "key_scope=timedelta"),
         (
             {"key_scope": Period(timedelta(hours=1), at=NOON)},
             ValueError,

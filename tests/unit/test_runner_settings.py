@@ -47,7 +47,7 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any], words: str) -> No
     [
         ({"queues": ["ai"]}, r"queues=\['ai'\]: expected each queue's number"),
         ({"queues": "ai:4"}, "queues='ai:4': expected"),
-        ({"queues": None}, "queues=None: expected"),
+        ({"queues": ["default"]}, r"queues=\['default'\]: expected"),
         ({"queues": {1: 4}}, "queues: expected a text, got 1"),
         ({"burst": "no"}, "burst='no': must be True or False"),
         ({"listen": 1}, "listen=1: must be True or False"),

@@ -89,7 +89,7 @@ def test_claim() -> None:
         "[((wanted.position - 1) * 10 + level.priority + 1)], CAST('-9223372036854775808' AS BIGINT))) "
         "ORDER BY job.run_at, job.id LIMIT wanted.quota FOR NO KEY UPDATE SKIP LOCKED) AS due ON true "
         "LIMIT wanted.quota) AS taken ON true))) RETURNING "
-        "jobqueue_jobs.id, jobqueue_jobs.kind, jobqueue_jobs.queue, jobqueue_jobs.payload, "
+        "jobqueue_jobs.id, jobqueue_jobs.kind, jobqueue_jobs.queue, CAST(jobqueue_jobs.payload AS TEXT) AS payload, "
         "jobqueue_jobs.payload_version, jobqueue_jobs.priority, jobqueue_jobs.attempts, jobqueue_jobs.returned, "
         "jobqueue_jobs.max_attempts, "
         "greatest(least(jobqueue_jobs.run_at, CAST('9999-12-30T00:00:00Z' AS TIMESTAMP WITH TIME ZONE)), "

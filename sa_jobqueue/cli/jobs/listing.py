@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ from sa_jobqueue.cli.connect import with_database
 from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES
 from sa_jobqueue.cli.jobs.selecting import JOB_ID, filter_options
 from sa_jobqueue.cli.output import coloured, json_line, note, terminal_width
+from sa_jobqueue.cli.secrets import Shown
 from sa_jobqueue.cli.table import Column, lines
 from sa_jobqueue.cli.when import when
 from sa_jobqueue.records import DEFAULT_PRIORITY
@@ -60,6 +62,7 @@ def list_jobs(
     """
     with database.transaction() as connection:
         page = inspection.page(connection, wanted, limit=limit, before=before)
+    page = replace(page, jobs=tuple(map(Shown(), page.jobs)))
     if as_json:
         for job in page.jobs:
             click.echo(json_line(job))

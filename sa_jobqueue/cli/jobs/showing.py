@@ -13,6 +13,7 @@ from sa_jobqueue.cli.exits import OPERATOR_EXIT_CODES, TroubleError
 from sa_jobqueue.cli.jobs.listing import told
 from sa_jobqueue.cli.jobs.selecting import JOB_ID
 from sa_jobqueue.cli.output import coloured, json_line
+from sa_jobqueue.cli.secrets import secrets_options
 from sa_jobqueue.cli.when import exact, relative
 from sa_jobqueue.states import JobStatus
 from sa_jobqueue.terminal import safe, safe_lines
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sa_jobqueue.cli.connect import Database
+    from sa_jobqueue.cli.secrets import Shown
     from sa_jobqueue.views import JobDetails, JobError
 
 _INDENT = "  "
@@ -29,13 +31,17 @@ _INDENT = "  "
 @click.command(epilog=OPERATOR_EXIT_CODES)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, type=JOB_ID)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per job and line, times in UTC.")
+@secrets_options
 @with_database
-def show(*, database: Database, ids: tuple[int, ...], as_json: bool) -> None:
+def show(*, database: Database, ids: tuple[int, ...], as_json: bool, shown: Shown) -> None:
     """Show everything about a job: its fields, payload and errors, and what can be done now.
 
     \b
       sa-jobqueue jobs show 7
       sa-jobqueue jobs show 7 --json | jq .payload
+
+    In payload, result, trace context and progress "[redacted]" stands for passwords and the like, by the names of
+    fields; idempotency keys and errors are shown as they are.
     """
     missing = []
     first = True
@@ -45,9 +51,9 @@ def show(*, database: Database, ids: tuple[int, ...], as_json: bool) -> None:
         if job is None:
             missing.append(str(job_id))
         elif as_json:
-            click.echo(json_line(job))
+            click.echo(json_line(shown(job)))
         else:
-            click.echo("\n".join([*([] if first else [""]), *described(job)]))
+            click.echo("\n".join([*([] if first else [""]), *described(shown(job))]))
             first = False
     if missing:
         raise TroubleError(

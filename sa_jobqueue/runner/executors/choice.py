@@ -25,7 +25,7 @@ def chosen_executors(settings: RunnerSettings, registry: Registry) -> dict[str, 
     asynchronous = {handler.queue for handler in registry.handlers if handler.is_async}
     return {
         queue: settings.executor(queue) or ("asyncio" if queue in asynchronous else "thread")
-        for queue in settings.queues
+        for queue in settings.limits
     }
 
 

@@ -123,13 +123,16 @@ class Dispatcher:
             if settlement.verb is Verb.SNOOZE and settlement.delay is not None:
                 self._tell_newer(execution, settlement.delay)
             self._settle_unstarted(execution, settlement)
-        got = Counter(job.queue for job in jobs)
+        got, sizes = Counter[str](), Counter[str]()
+        for job in jobs:
+            got[job.queue] += 1
+            sizes[job.queue] += job.size
         if jobs and self._subscribers.hear(JobsClaimed):
             duration = timedelta(seconds=time.monotonic() - started)
             self._subscribers.emit(JobsClaimed(runner_id=self._runner_id, queues=got, duration=duration))
         self._executor.submit(startable)
         jitter = random.random()  # noqa: S311 - spreads polls
-        return Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen)
+        return Claimed(claim.quotas, got, unsettled, jitter, claim.behind, seen, sizes)
 
     def _announce(self, seconds: float | None) -> Announced | Silenced:
         sent_at = time.monotonic()
