@@ -88,6 +88,10 @@ def read_key(
 
     What is None among them is as the call's handler has it, if there is one; a key of either kind replaces its `unique_by`.
     """
+    if idempotency_key is unique_by is key_scope is on_conflict is None and (
+        call is None or call.unique_by is None
+    ):
+        return None  # as most jobs are
     scope = _first(key_scope, call and call.key_scope, DEFAULT_SCOPE)
     conflict = _first(on_conflict, call and call.on_conflict, DEFAULT_ON_CONFLICT)
     check_scope(scope)
