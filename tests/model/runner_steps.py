@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -233,7 +234,8 @@ def _told(job: Job, model: Model) -> dict[str, Any]:
     """What a claim tells of a job."""
     expired = job.expires_at is not None and job.expires_at <= model.now
     shown = {name: getattr(job, name) for name in records.ClaimedJob._fields if hasattr(job, name)}
-    return {**shown, "token": job.lease_token, "expired": expired}
+    size = len(json.dumps(job.payload))  # with spaces, as jsonb is written
+    return {**shown, "token": job.lease_token, "expired": expired, "size": size}
 
 
 def _sent(one: Settlement) -> records.Settlement:
