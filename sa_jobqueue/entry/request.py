@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _OMITTED: Any = object()
 COLUMNS = tuple(column.key for column in jobs.columns)
 #: Columns that a Job made by its constructor or by `Session.merge()` may bring along.
-_GIVEN = (
+GIVEN = (
     "kind",
     "payload",
     "queue",
@@ -237,7 +237,7 @@ def _put(job: Job, request: Request) -> None:
 
 def _from_attributes(job: Job) -> Request:
     given = {name: vars(job)[name] for name in COLUMNS if name in vars(job)}
-    if taken := [name for name, value in given.items() if name not in _GIVEN and value is not None]:
+    if taken := [name for name, value in given.items() if name not in GIVEN and value is not None]:
         raise ValueError(
             f"Job({', '.join(taken)}): the queue alone writes this; make a new job with enqueue(kind, payload, ...)"
         )
