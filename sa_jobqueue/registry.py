@@ -20,9 +20,13 @@ from sa_jobqueue.context import JobContext
 from sa_jobqueue.handlers import Handler, HandlerSettings, HandlerTimeout, make_handler, several
 from sa_jobqueue.key_settings import field_names
 from sa_jobqueue.names import nearest
-from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
 from sa_jobqueue.providers import Provider, Providers, of_type, told
-from sa_jobqueue.records import DEFAULT_MAX_ATTEMPTS, DEFAULT_PAYLOAD_VERSION, DEFAULT_QUEUE
+from sa_jobqueue.records import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_PAYLOAD_BYTES,
+    DEFAULT_PAYLOAD_VERSION,
+    DEFAULT_QUEUE,
+)
 from sa_jobqueue.retry import DEFAULT_RETRY, RetryPolicy
 from sa_jobqueue.signature import function_name
 from sa_jobqueue.versions import NO_UPCASTERS
@@ -79,7 +83,7 @@ class Registry:
         aliases: Iterable[str] = (),
         payload_version: int = DEFAULT_PAYLOAD_VERSION,
         upcasters: Mapping[int, Callable[[Any], Any]] = NO_UPCASTERS,
-        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        max_payload_bytes: int = DEFAULT_MAX_PAYLOAD_BYTES,
         unique_by: Iterable[str] | None = None,
         key_scope: KeyScope | Period | None = None,
         on_conflict: OnConflict | None = None,
@@ -92,9 +96,9 @@ class Registry:
         comes first. So are those of a type that the registry provides. The other parameters are the fields of the
         payload, and their annotations say what it may hold: see `sa_jobqueue.codecs`.
 
-        `queue`, `max_attempts`, `priority`, `payload_version`, `max_payload_bytes` (up to 64 MiB), `unique_by`, `key_scope` and `on_conflict` go with every
-        `.call(...)`, and mean what they mean in `enqueue()`, whose own arguments win; scope and conflict without `unique_by`
-        are for calls that bring a key. Errors of the `permanent` classes are never retried.
+        `queue`, `max_attempts`, `priority`, `payload_version`, `max_payload_bytes` (up to 64 MiB), `unique_by`, `key_scope` and
+        `on_conflict` go with every `.call(...)`, and mean what they mean in `enqueue()`, whose own arguments win; scope and
+        conflict without `unique_by` are for calls that bring a key. Errors of the `permanent` classes are never retried.
 
         `upcasters={1: from_1_to_2, 2: from_2_to_3}` lets jobs that were enqueued before `payload_version=3` run: each
         function takes the payload (JSON values, a copy) of its version and returns that of the next. One that raises

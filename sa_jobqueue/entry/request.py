@@ -13,9 +13,10 @@ from sa_jobqueue import arguments
 from sa_jobqueue.entry.keys import Key, read_key
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.models import Job, jobs
-from sa_jobqueue.payloads import LIMIT_SETTING, MAX_PAYLOAD_BYTES, encode, fix, resolve
+from sa_jobqueue.payloads import LIMIT_SETTING, encode, fix, resolve
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_PAYLOAD_BYTES,
     DEFAULT_PAYLOAD_VERSION,
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
@@ -273,7 +274,11 @@ def _request(
     limit_setting: str = LIMIT_SETTING,
 ) -> Request:
     arguments.check_times(run_at=run_at, delay=delay, expires_at=expires_at)
-    limit = MAX_PAYLOAD_BYTES if max_payload_bytes is None else arguments.max_payload_bytes(max_payload_bytes)
+    limit = (
+        DEFAULT_MAX_PAYLOAD_BYTES
+        if max_payload_bytes is None
+        else arguments.max_payload_bytes(max_payload_bytes)
+    )
     fixed = fix(payload, limit=limit, setting=limit_setting)
     new_job = NewJob(
         payload=fixed.text,
