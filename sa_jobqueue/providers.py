@@ -42,7 +42,7 @@ class Provider:
         self._lock = Lock()
 
     def get(self) -> Any:
-        """The value. Raises what the factory raises, and TypeError when it makes something else; the next call tries again."""
+        """The value. Raises what the factory raises, and TypeError when it makes another type; the next call tries again."""
         if self._value is _UNMADE:
             assert self._factory is not None
             with self._lock:
@@ -90,7 +90,7 @@ class Providers:
             if (own := self._by_type.get(kind)) is not None:
                 return own
         for wider in self._wider:
-            if id(wider) not in seen and (found := wider._find(annotation, seen)) is not None:  # noqa: SLF001  # one of its kind
+            if id(wider) not in seen and (found := wider._find(annotation, seen)) is not None:  # noqa: SLF001
                 return found
         return None
 
