@@ -51,8 +51,8 @@ class Batch(Sequence[NewJob]):
         part._known = {others: others for others in set(part._others)}
         return part
 
-    def kinds(self) -> Iterator[NewJob]:
-        """One job of each kind that differs from all others in more than the payload, which is empty here."""
+    def distinct(self) -> Iterator[NewJob]:
+        """One job for all that are alike in everything but the payload, which is empty here."""
         return (_made("", others) for others in self._known)
 
     def payloads(self) -> Sequence[str]:
@@ -76,9 +76,9 @@ def _made(payload: str, others: tuple[Any, ...]) -> NewJob:
     return tuple.__new__(NewJob, (payload, *others))
 
 
-def kinds_of(new_jobs: Sequence[NewJob]) -> Iterable[NewJob]:
-    """Jobs among which there is one of each kind that differs in more than the payload."""
-    return new_jobs.kinds() if isinstance(new_jobs, Batch) else new_jobs
+def distinct(new_jobs: Sequence[NewJob]) -> Iterable[NewJob]:
+    """Enough of these jobs to see all that they ask for but the payload: of a Batch, one for all that are alike."""
+    return new_jobs.distinct() if isinstance(new_jobs, Batch) else new_jobs
 
 
 def payloads_of(new_jobs: Sequence[NewJob]) -> Sequence[str]:

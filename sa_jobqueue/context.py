@@ -165,8 +165,9 @@ class JobContext:
         and so is an end right after a rollback.
 
         Raises LeaseLostError, on the way in or at a commit, when this run doesn't own the job any more: nothing is written
-        then, also not by who goes on. RuntimeError for what is refused, for a second completion and in a forked child, TypeError or
-        ValueError for a result that can't be stored, ConfigurationError for a session that is bound to another database.
+        then, also not by who goes on. RuntimeError for what is refused, for a second completion and in a forked child,
+        TypeError or ValueError for a result that can't be stored, ConfigurationError for a session that is bound to another
+        database.
         """
         return self._behind("complete").block(sessions, result)
 

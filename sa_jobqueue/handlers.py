@@ -20,16 +20,10 @@ from sa_jobqueue.durations import SHORTEST_TIMEOUT, check_setting
 from sa_jobqueue.errors import ConfigurationError, PayloadError
 from sa_jobqueue.key_settings import check_on_conflict, check_scope
 from sa_jobqueue.names import check_name, hint
-from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
 from sa_jobqueue.periods import Period
 from sa_jobqueue.providers import Providers, advice
-from sa_jobqueue.records import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PAYLOAD_VERSION,
-    DEFAULT_QUEUE,
-    HandlerCall,
-)
-from sa_jobqueue.retry import DEFAULT_RETRY, Decision, RetryPolicy, decide
+from sa_jobqueue.records import HandlerCall
+from sa_jobqueue.retry import Decision, RetryPolicy, decide
 from sa_jobqueue.signature import HandlerSignature, SignatureReader, function_name
 from sa_jobqueue.versions import Upcasters, read_upcasters, upcast
 
@@ -48,26 +42,26 @@ HandlerTimeout = timedelta | Literal["never"] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HandlerSettings:
-    """What a handler is registered with.
+    """What a handler is registered with; `Registry.handler()` has the defaults.
 
     Raises TypeError or ValueError, naming the kind and the setting, for what can't work.
     """
 
     kind: str
-    queue: str = DEFAULT_QUEUE
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    priority: int | None = None
-    retry: RetryPolicy = DEFAULT_RETRY
-    permanent: tuple[type[BaseException], ...] = ()
-    aliases: tuple[str, ...] = ()
-    payload_version: int = DEFAULT_PAYLOAD_VERSION
-    upcasters: Upcasters = field(default_factory=dict)
-    max_payload_bytes: int = MAX_PAYLOAD_BYTES
-    unique_by: tuple[str, ...] | None = None
-    key_scope: KeyScope | Period | None = None
-    on_conflict: OnConflict | None = None
-    timeout: HandlerTimeout = None
-    keep_result: bool = False
+    queue: str
+    max_attempts: int
+    priority: int | None
+    retry: RetryPolicy
+    permanent: tuple[type[BaseException], ...]
+    aliases: tuple[str, ...]
+    payload_version: int
+    upcasters: Upcasters
+    max_payload_bytes: int
+    unique_by: tuple[str, ...] | None
+    key_scope: KeyScope | Period | None
+    on_conflict: OnConflict | None
+    timeout: HandlerTimeout
+    keep_result: bool
 
     def __post_init__(self) -> None:
         where = f"handler({check_name('handler(kind)', self.kind)!r})"

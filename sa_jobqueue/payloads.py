@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _DECODE = json.JSONDecoder().raw_decode
 
-MAX_PAYLOAD_BYTES = DEFAULT_MAX_PAYLOAD_BYTES
 #: What a handler or a producer may raise it to.
 LARGEST_PAYLOAD_BYTES = 64 * 1024 * 1024
 MAX_RESULT_BYTES = 64 * 1024
@@ -102,7 +101,7 @@ class FixedPayload(NamedTuple):
     refs: tuple[Ref, ...] = ()
 
 
-def encode(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, setting: str = LIMIT_SETTING) -> str:
+def encode(value: Any, *, limit: int = DEFAULT_MAX_PAYLOAD_BYTES, setting: str = LIMIT_SETTING) -> str:
     """`value` as JSON text that reads back equal to it.
 
     Raises TypeError for a type that JSON has not, ValueError for a value that PostgreSQL or a reader can't take and
@@ -117,7 +116,7 @@ def encode(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, setting: str = LIMIT_S
     return fixed.text
 
 
-def fix(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, setting: str = LIMIT_SETTING) -> FixedPayload:
+def fix(value: Any, *, limit: int = DEFAULT_MAX_PAYLOAD_BYTES, setting: str = LIMIT_SETTING) -> FixedPayload:
     """Check and copy a payload, `ref()` placeholders allowed. Raises as `encode()` does."""
     fixed = _plain(value) or _walked(value)
     if (size := _size(fixed.text)) > limit:
@@ -209,7 +208,10 @@ def _size(text: str) -> int:
 
 
 def _dumper() -> Callable[[Any], str]:
-    """JSON text of a value that may not be JSON: TypeError or ValueError then. `json` makes its encoder anew at each call."""
+    """JSON text of a value that may not be JSON: TypeError or ValueError then.
+
+    `json` makes its encoder anew at each call.
+    """
     plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:  # without json's accelerator

@@ -35,19 +35,19 @@ PROVIDED: Any = _Provided()
 class Provider:
     """One value, there from the beginning or made by a factory when it is first asked for."""
 
-    def __init__(self, kind: Any, value: Any, factory: Callable[[], Any] | None) -> None:
-        self._kind = kind
+    def __init__(self, cls: Any, value: Any, factory: Callable[[], Any] | None) -> None:
+        self._cls = cls
         self._value = value if factory is None else _UNMADE
         self._factory = factory
         self._lock = Lock()
 
     def get(self) -> Any:
-        """The value. Raises what the factory raises, and TypeError when it makes something else; the next call tries again."""
+        """The value. Raises what the factory raises, and TypeError when it makes another type; the next call tries again."""
         if self._value is _UNMADE:
             assert self._factory is not None
             with self._lock:
                 if self._value is _UNMADE:
-                    self._value = of_type(self._kind, self._factory(), "the factory made")
+                    self._value = of_type(self._cls, self._factory(), "the factory made")
         return self._value
 
 
@@ -58,11 +58,11 @@ class Providers:
         self._by_type: dict[Any, Provider] = {}
         self._wider: list[Providers] = []
 
-    def add(self, kind: Any, provider: Provider) -> None:
+    def add(self, cls: Any, provider: Provider) -> None:
         """Raises ValueError for a type that is provided already."""
-        if kind in self._by_type:
-            raise ValueError(f"provide({told(kind)}): it is provided already")
-        self._by_type[kind] = provider
+        if cls in self._by_type:
+            raise ValueError(f"provide({told(cls)}): it is provided already")
+        self._by_type[cls] = provider
 
     def widen(self, wider: Providers) -> None:
         """Ask these too, after its own: a registry that includes this one."""
@@ -77,29 +77,29 @@ class Providers:
 
         Raises ConfigurationError when nobody provides it, and what a factory raises.
         """
-        for kind in _asked(annotation):
-            if kind in instead:
-                return instead[kind]
+        for cls in _asked(annotation):
+            if cls in instead:
+                return instead[cls]
         if (provider := self._find(annotation, set())) is None:
             raise ConfigurationError(f"nobody provides {told(annotation)}: {advice(annotation)}")
         return provider.get()
 
     def _find(self, annotation: Any, seen: set[int]) -> Provider | None:
         seen.add(id(self))
-        for kind in _asked(annotation):
-            if (own := self._by_type.get(kind)) is not None:
+        for cls in _asked(annotation):
+            if (own := self._by_type.get(cls)) is not None:
                 return own
         for wider in self._wider:
-            if id(wider) not in seen and (found := wider._find(annotation, seen)) is not None:  # noqa: SLF001  # one of its kind
+            if id(wider) not in seen and (found := wider._find(annotation, seen)) is not None:  # noqa: SLF001
                 return found
         return None
 
 
-def of_type(kind: Any, value: Any, what: str) -> Any:
+def of_type(cls: Any, value: Any, what: str) -> Any:
     """The value, when it is of the type that it is provided for; TypeError otherwise. A Protocol is not looked into."""
-    base = typing.get_origin(kind) or kind
+    base = typing.get_origin(cls) or cls
     if isinstance(base, type) and not getattr(base, "_is_protocol", False) and not isinstance(value, base):
-        raise TypeError(f"provide({told(kind)}): {what} {type(value).__qualname__}, which is no {told(kind)}")
+        raise TypeError(f"provide({told(cls)}): {what} {type(value).__qualname__}, which is no {told(cls)}")
     return value
 
 
@@ -124,7 +124,5 @@ def _asked(annotation: Any) -> tuple[Any, ...]:
         return ()
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
-        return tuple(
-            kind for one in typing.get_args(annotation) if one is not NoneType for kind in _asked(one)
-        )
+        return tuple(cls for one in typing.get_args(annotation) if one is not NoneType for cls in _asked(one))
     return (annotation,) if origin is None else (annotation, origin)

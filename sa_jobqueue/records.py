@@ -1,7 +1,8 @@
 """Plain values that cross the layers: what is asked of the store and what it answers.
 
 Frozen, free of sessions and connections, safe to pickle. No logic beyond reading their own fields. What is made for
-every single job is a named tuple: making a frozen dataclass takes up to eight times as long.
+every single job is a named tuple: making a frozen dataclass takes up to eight times as long. Not so with the three fields
+of `Enqueued`, which applications get: as a tuple it would be an array in their JSON, and three values for a `%`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ MOST_ATTEMPTS = LAST_PAYLOAD_VERSION = 2_000_000_000
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1
 
 
-class Enqueued(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Enqueued:
     """What became of one enqueued job; outlives the session, expiry and commit.
 
     `outcome` is "created", or tells what was done about the job that already held the idempotency key, whose id is `id`:

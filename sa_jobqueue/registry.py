@@ -19,10 +19,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.handlers import Handler, HandlerSettings, HandlerTimeout, make_handler, several
 from sa_jobqueue.key_settings import field_names
-from sa_jobqueue.names import nearest
-from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
+from sa_jobqueue.names import nearest, passed
 from sa_jobqueue.providers import Provider, Providers, of_type, told
-from sa_jobqueue.records import DEFAULT_MAX_ATTEMPTS, DEFAULT_PAYLOAD_VERSION, DEFAULT_QUEUE
+from sa_jobqueue.records import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_PAYLOAD_BYTES,
+    DEFAULT_PAYLOAD_VERSION,
+    DEFAULT_QUEUE,
+)
 from sa_jobqueue.retry import DEFAULT_RETRY, RetryPolicy
 from sa_jobqueue.signature import function_name
 from sa_jobqueue.versions import NO_UPCASTERS
@@ -79,7 +83,7 @@ class Registry:
         aliases: Iterable[str] = (),
         payload_version: int = DEFAULT_PAYLOAD_VERSION,
         upcasters: Mapping[int, Callable[[Any], Any]] = NO_UPCASTERS,
-        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        max_payload_bytes: int = DEFAULT_MAX_PAYLOAD_BYTES,
         unique_by: Iterable[str] | None = None,
         key_scope: KeyScope | Period | None = None,
         on_conflict: OnConflict | None = None,
@@ -92,9 +96,9 @@ class Registry:
         comes first. So are those of a type that the registry provides. The other parameters are the fields of the
         payload, and their annotations say what it may hold: see `sa_jobqueue.codecs`.
 
-        `queue`, `max_attempts`, `priority`, `payload_version`, `max_payload_bytes` (up to 64 MiB), `unique_by`, `key_scope` and `on_conflict` go with every
-        `.call(...)`, and mean what they mean in `enqueue()`, whose own arguments win; scope and conflict without `unique_by`
-        are for calls that bring a key. Errors of the `permanent` classes are never retried.
+        `queue`, `max_attempts`, `priority`, `payload_version`, `max_payload_bytes` (up to 64 MiB), `unique_by`, `key_scope` and
+        `on_conflict` go with every `.call(...)`, and mean what they mean in `enqueue()`, whose own arguments win; scope and
+        conflict without `unique_by` are for calls that bring a key. Errors of the `permanent` classes are never retried.
 
         `upcasters={1: from_1_to_2, 2: from_2_to_3}` lets jobs that were enqueued before `payload_version=3` run: each
         function takes the payload (JSON values, a copy) of its version and returns that of the next. One that raises
@@ -136,12 +140,12 @@ class Registry:
         )
 
     @overload
-    def provide(self, kind: type[_Value], value: _Value) -> None: ...
+    def provide(self, cls: type[_Value], value: _Value) -> None: ...
 
     @overload
-    def provide(self, kind: type[_Value], *, factory: Callable[[], _Value]) -> None: ...
+    def provide(self, cls: type[_Value], *, factory: Callable[[], _Value]) -> None: ...
 
-    def provide(self, kind: Any, value: Any = _OMITTED, *, factory: Callable[[], Any] | None = None) -> None:
+    def provide(self, cls: Any, value: Any = _OMITTED, *, factory: Callable[[], Any] | None = None) -> None:
         """Give `value` to every handler's parameter that is annotated with this type: a session factory, a client.
 
             jobs.provide(MailClient, MailClient(url))
@@ -155,21 +159,21 @@ class Registry:
         registered earlier takes from its payload.
         """
         if (value is _OMITTED) == (factory is None):
-            raise TypeError(f"provide({told(kind)}): pass the value, or factory=, a function that makes it")
+            raise TypeError(f"provide({told(cls)}): pass the value, or factory=, a function that makes it")
         if factory is None:
-            of_type(kind, value, "got")
+            of_type(cls, value, "got")
         elif not callable(factory):
-            raise TypeError(f"provide({told(kind)}): factory: expected a function, got {factory!r}")
+            raise TypeError(f"provide({told(cls)}): factory: expected a function, got {passed(factory)}")
         for handler in self.handlers:
-            if name := handler.signature.field_of(kind):
+            if name := handler.signature.field_of(cls):
                 raise ValueError(
-                    f"provide({told(kind)}): {name!r} of the handler of {handler.kind!r} is a field of its payload: provide the "
+                    f"provide({told(cls)}): {name!r} of the handler of {handler.kind!r} is a field of its payload: provide the "
                     "type before the handler is registered"
                 )
-        self._providers.add(kind, Provider(kind, value, factory))
+        self._providers.add(cls, Provider(cls, value, factory))
 
     def check(self) -> None:
-        """Raise TypeError or ConfigurationError for a handler that could never run; a runner asks when it starts."""
+        """Raise TypeError, ValueError or ConfigurationError for a handler that could never run; a runner asks at its start."""
         for handler in self.handlers:
             handler.check()
 

@@ -53,7 +53,7 @@ class HandlerSignature:
         object.__setattr__(self, "_decode", {name: codec.decode for name, codec in self.codecs.items()})
 
     def payload(self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name, in JSON's types; defaults are left out, so that a later one holds for waiting jobs.
+        """The arguments of a call by name, in JSON's types; without defaults, so that a later one holds for waiting jobs.
 
         Raises TypeError, as the call itself would, and for a value of another type than its parameter is annotated with;
         ValueError for a value of it that can't be stored. Both name the kind and the path.

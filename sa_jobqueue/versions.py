@@ -55,8 +55,8 @@ def read_upcasters(where: str, upcasters: Any, payload_version: int) -> Upcaster
 def upcast(kind: str, payload: Any, version: int, payload_version: int, upcasters: Upcasters) -> Any:
     """The payload of a job, as of `payload_version`: itself, or what the upcasters make of a copy.
 
-    Raises PayloadError, naming kind and version, for a version that nobody can bring there, and where an upcaster fails: with
-    the type of its error and its traceback, never with its text, which may quote a value. What it says by Settle passes.
+    Raises PayloadError, naming kind and version, for a version that nobody can bring there, and where an upcaster fails:
+    with the type of its error and its traceback, never with its text, which may quote a value. What it says by Settle passes.
     """
     if version == payload_version:
         return payload

@@ -1,6 +1,7 @@
 """`ctx.complete()` and `ctx.complete_in()`: a guard is put around the commits of a session, and taken off at its end.
 
-On the way in the owner sees to the lease, so that a job that is known to be lost fails there. Everything between is the guard's.
+On the way in the owner sees to the lease, so that a job that is known to be lost fails there. Everything between is
+the guard's.
 """
 
 from __future__ import annotations

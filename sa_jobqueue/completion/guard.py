@@ -308,7 +308,7 @@ class Guard:
         self._fence = None
 
     def _leave_transaction(self) -> None:
-        """Of what is not proved the owner finds out: a COMMIT without an answer, one that an outer transaction has yet to send."""
+        """Of what is not proved the owner finds out: a COMMIT without an answer, or that an outer transaction has yet to send."""
         fence = self._fence
         if fence is not None and not self.landed and (fence.ending or fence.open):
             self._in_doubt = True

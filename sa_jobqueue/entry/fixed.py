@@ -13,19 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.orm import InstanceState, Mapper
 
-from sa_jobqueue.entry.request import COLUMNS
+from sa_jobqueue.entry.request import COLUMNS, GIVEN
 from sa_jobqueue.errors import EnqueueError, UnfencedWriteError
 from sa_jobqueue.models import Job
 
 if TYPE_CHECKING:
     from sqlalchemy.orm.attributes import AttributeEventToken
 
-_ARGUMENTS = {
-    name: name for name in ("kind", "payload", "queue", "priority", "max_attempts", "expires_at")
-} | {
-    "run_at": "run_at or delay",
-    "idempotency_key": "idempotency_key",
-}
+_ARGUMENTS = {name: name for name in (*GIVEN, "key_scope")} | {"run_at": "run_at or delay"}
 _REDRIVEN = "a dead or cancelled job is redriven: sa_jobqueue.admin.redrive(session, [id])"
 _SETTLED = f"a running job is settled by what its handler returns or raises, {_REDRIVEN}"
 _RESCHEDULED = "a ready job is rescheduled: sa_jobqueue.admin.reschedule(session, [id], ...)"

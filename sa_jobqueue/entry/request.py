@@ -13,9 +13,10 @@ from sa_jobqueue import arguments
 from sa_jobqueue.entry.keys import Key, read_key
 from sa_jobqueue.handlers import Handler
 from sa_jobqueue.models import Job, jobs
-from sa_jobqueue.payloads import LIMIT_SETTING, MAX_PAYLOAD_BYTES, encode, fix, resolve
+from sa_jobqueue.payloads import LIMIT_SETTING, encode, fix, resolve
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_PAYLOAD_BYTES,
     DEFAULT_PAYLOAD_VERSION,
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _OMITTED: Any = object()
 COLUMNS = tuple(column.key for column in jobs.columns)
 #: Columns that a Job made by its constructor or by `Session.merge()` may bring along.
-_GIVEN = (
+GIVEN = (
     "kind",
     "payload",
     "queue",
@@ -237,7 +238,7 @@ def _put(job: Job, request: Request) -> None:
 
 def _from_attributes(job: Job) -> Request:
     given = {name: vars(job)[name] for name in COLUMNS if name in vars(job)}
-    if taken := [name for name, value in given.items() if name not in _GIVEN and value is not None]:
+    if taken := [name for name, value in given.items() if name not in GIVEN and value is not None]:
         raise ValueError(
             f"Job({', '.join(taken)}): the queue alone writes this; make a new job with enqueue(kind, payload, ...)"
         )
@@ -273,7 +274,11 @@ def _request(
     limit_setting: str = LIMIT_SETTING,
 ) -> Request:
     arguments.check_times(run_at=run_at, delay=delay, expires_at=expires_at)
-    limit = MAX_PAYLOAD_BYTES if max_payload_bytes is None else arguments.max_payload_bytes(max_payload_bytes)
+    limit = (
+        DEFAULT_MAX_PAYLOAD_BYTES
+        if max_payload_bytes is None
+        else arguments.max_payload_bytes(max_payload_bytes)
+    )
     fixed = fix(payload, limit=limit, setting=limit_setting)
     new_job = NewJob(
         payload=fixed.text,

@@ -59,10 +59,10 @@ class JobStarted(JobEvent):
 class JobSettled(JobEvent):
     """An outcome is stored. `duration` is the handler's time.
 
-    It is None when the handler never began (a release, an abort, a payload that is too new), and when the runner decided in its place while it ran.
-    `delay` is the time until a retry or a snoozed job is due, `reason` why a job was discarded or aborted, `error` the
-    text that went into `last_error`. `fault` tells why the database refused the outcome as it was given: then it was
-    stored without its details (result, error, reason).
+    It is None when the handler never began (a release, an abort, a payload that is too new), and when the runner decided
+    in its place while it ran. `delay` is the time until a retry or a snoozed job is due, `reason` why a job was discarded
+    or aborted, `error` the text that went into `last_error`. `fault` tells why the database refused the outcome as it was
+    given: then it was stored without its details (result, error, reason).
     """
 
     max_attempts: int

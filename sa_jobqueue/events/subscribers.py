@@ -38,7 +38,10 @@ class Subscribers:
         return bool(self._subscribers)
 
     def hear(self, kind: type[Event], verb: Verb | None = None) -> bool:
-        """Whether anybody has a use for such an event, so that it is worth making. A subscriber that fails to say is told."""
+        """Whether anybody has a use for such an event, so that it is worth making.
+
+        A subscriber that fails to say is told.
+        """
         return any(_hears(subscriber, kind, verb) for subscriber in self._subscribers)
 
     def emit(self, event: Event) -> None:

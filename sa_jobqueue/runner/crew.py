@@ -14,7 +14,7 @@ from sa_jobqueue.database import normalise_url
 from sa_jobqueue.loop import Loop
 from sa_jobqueue.maintenance import duties
 from sa_jobqueue.maintenance.acts import Maintenance
-from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
+from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES
 from sa_jobqueue.runner import dispatch, leases, listening, settle, timeouts
 from sa_jobqueue.runner.attempt import Attempts
 from sa_jobqueue.runner.book import Book
@@ -297,4 +297,4 @@ class Crew:
 def _expected_size(queue: str, registry: Registry) -> int:
     """How large any payload in a queue may turn out to be: the most that one of its handlers allows beyond the usual."""
     sizes = [handler.max_payload_bytes for handler in registry.handlers if handler.queue == queue]
-    return max((size for size in sizes if size > MAX_PAYLOAD_BYTES), default=1)
+    return max((size for size in sizes if size > DEFAULT_MAX_PAYLOAD_BYTES), default=1)

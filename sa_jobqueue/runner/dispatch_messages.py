@@ -105,7 +105,10 @@ class DueIn:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """Event: the flag is set since `sent_at` at the latest; so many `others` wait, and the next job is due in so many seconds."""
+    """Event: the flag is set since `sent_at` at the latest; so many `others` wait.
+
+    The next job is due in `next_due` seconds.
+    """
 
     others: int
     next_due: float | None

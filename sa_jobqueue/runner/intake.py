@@ -42,7 +42,7 @@ class Intake:
             # Until the word was taken a block that the handler has left to another thread could still pass its fence.
             self._to_settler(finished._replace(again=True) if execution.doubtful else finished)
             return
-        # Nothing is left to write. When it isn't the first, what was decided in its place is being written, and told, already.
+        # Nothing is left to write. When it isn't the first, what was decided in its place is being written and told already.
         self._slots.tell_rest()
         if first:
             self._book.drop([execution.key])

@@ -2,7 +2,8 @@
 
 A lane claims for its free slots, and ahead of them only as much as its handlers will start within a blink at the pace
 seen lately: short jobs are claimed in large batches, long ones never wait here while another runner is idle, and large
-payloads never fill the memory. Each lane looks in its own rhythm, so that a queue that is empty never slows down one that is full. Pure numbers.
+payloads never fill the memory. Each lane looks in its own rhythm, so that a queue that is empty never slows down one
+that is full. Pure numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The runner: checks before the first claim, start and stop, signals and the exit code.
 
-What one start consists of stands in `crew`, how it ends in `ending`, what each loop decides in `dispatch`, `settle`, `leases` and
-`maintenance.duties`, what it does in `roles`.
+What one start consists of stands in `crew`, how it ends in `ending`, what each loop decides in `dispatch`, `settle`,
+`leases` and `maintenance.duties`, what it does in `roles`.
 """
 
 from __future__ import annotations
@@ -136,9 +136,10 @@ class Runner:
     def start(self) -> None:
         """Check and begin, then return. A drained burst, the fault of a loop and `request_stop()` end it as `stop()` does.
 
-        Raises ConfigurationError for a registry that can't serve these queues or lacks what a handler takes from it, SchemaVersionError for a database
-        without the queue's tables, SQLAlchemy's OperationalError when it can't be reached, RuntimeError when started
-        already.
+        Raises ConfigurationError for a registry that can't serve these queues or lacks what a handler takes from it,
+        TypeError for a handler's annotation that can't be read, ValueError for a field of its `unique_by` that it doesn't
+        take, SchemaVersionError for a database without the queue's tables, SQLAlchemy's OperationalError when it can't be
+        reached, RuntimeError when started already.
         """
         self._start(hand_back=False)
         # Nobody waits for the end in an embedded runner, and one that has lost a loop must not go on without it.

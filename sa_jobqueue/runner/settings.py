@@ -50,14 +50,14 @@ class RunnerSettings:
     """Settings of one runner; raises TypeError or ValueError naming the values that can't work.
 
     `queues` gives each queue its number of handlers at once, or its QueueSettings; None means every queue that a handler
-    names, with 10 each. `lease` is how long a claimed job
-    stays ours without a renewal; it is renewed every third of it. `poll_interval` is how long an idle runner waits before
-    it looks again. `grace` is what running handlers get after a stop. `rescue_interval` is how often expired leases of
-    lost runners are looked for. `retention` is how long finished jobs are kept, `prune_interval` how often those past it
-    are deleted. `timeout` is how long a handler may run that names no timeout of its own, None for as long as it likes.
-    `burst` ends the run once no job is due that can be claimed. With `listen` a commit that adds jobs wakes an idle
-    runner; `listen_url` is where it listens, for a database that is reached through a pooler. `name` goes into
-    `leased_by`, events and logs; None makes one of host and process, another for each Runner.
+    names, with 10 each. `lease` is how long a claimed job stays ours without a renewal; it is renewed every third of it.
+    `poll_interval` is how long an idle runner waits before it looks again. `grace` is what running handlers get after a
+    stop. `rescue_interval` is how often expired leases of lost runners are looked for. `retention` is how long finished
+    jobs are kept, `prune_interval` how often those past it are deleted. `timeout` is how long a handler may run that names
+    no timeout of its own, None for as long as it likes. `burst` ends the run once no job is due that can be claimed. With
+    `listen` a commit that adds jobs wakes an idle runner; `listen_url` is where it listens, for a database that is reached
+    through a pooler. `name` goes into `leased_by`, events and logs; None makes one of host and process, another for each
+    Runner.
     """
 
     queues: Mapping[str, int | QueueSettings] | None = None

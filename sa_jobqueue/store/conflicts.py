@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.batch import kinds_of
+from sa_jobqueue.batch import distinct
 from sa_jobqueue.errors import DuplicateKeyError
 from sa_jobqueue.periods import bucket_of
 from sa_jobqueue.queries.keys import holders_of_keys, transaction_time
@@ -75,7 +75,7 @@ def _outcome(new_job: NewJob, status: str) -> EnqueueOutcome | None:
 
 def with_buckets(connection: Connection, new_jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """The same with a bucket for each that leaves its choice to the database: that of the transaction's start."""
-    if all(kind.period is None for kind in kinds_of(new_jobs)):
+    if all(one.period is None for one in distinct(new_jobs)):
         return new_jobs
     now = connection.execute(transaction_time()).scalar_one()
     return [

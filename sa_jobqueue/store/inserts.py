@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sqlalchemy import TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 
-from sa_jobqueue.batch import Batch, kinds_of, payloads_of
+from sa_jobqueue.batch import Batch, distinct, payloads_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.failures import hide_values
 from sa_jobqueue.models import jobs
@@ -97,7 +97,7 @@ def _insert(connection: Connection, new_jobs: Sequence[NewJob], form: _Form[Answ
 
 def _as_a_whole(connection: Connection, new_jobs: Sequence[NewJob]) -> AbstractContextManager[Any]:
     """A savepoint where a duplicate may stop the call half-way; a single job has written nothing by then."""
-    if len(new_jobs) < 2 or all(kind.on_conflict != "raise" for kind in kinds_of(new_jobs)):
+    if len(new_jobs) < 2 or all(one.on_conflict != "raise" for one in distinct(new_jobs)):
         return nullcontext()
     if in_autocommit(connection):
         raise EnqueueError(
@@ -208,9 +208,8 @@ def _unanswered(connection: Connection, new_job: NewJob) -> EnqueueError:
 
 
 def _created(row: Any) -> Inserted:
-    return Inserted(
-        row[0], "created", dict(zip(SHOWN, row, strict=False))
-    )  # of a brief answer the first ones
+    shown: dict[str, Any] = dict(zip(SHOWN, row, strict=False))  # a brief answer has the first of them alone
+    return Inserted(row[0], "created", shown)
 
 
 _SHOWN = _Form(shown=True, of_row=_created, of_answer=lambda answer: answer)

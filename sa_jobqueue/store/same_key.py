@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sa_jobqueue.batch import kinds_of
+from sa_jobqueue.batch import distinct
 from sa_jobqueue.records import Inserted
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Sending(NamedTuple):
 
 def arranged(new_jobs: Sequence[NewJob]) -> Sending:
     """These jobs as they are sent."""
-    if all(kind.idempotency_key is None for kind in kinds_of(new_jobs)):
+    if all(one.idempotency_key is None for one in distinct(new_jobs)):
         return Sending(new_jobs, range(len(new_jobs)), {}, 0)
     by_key: dict[str, list[int]] = {}
     without: list[int] = []

@@ -91,7 +91,10 @@ def own_key(target: Session | Connection) -> str | None:
 
 
 def connection_of(target: Session | Connection) -> Connection:
-    """The connection itself, or that of the session's transaction; reads go where jobs are written, to see what is pending."""
+    """The connection itself, or that of the session's transaction.
+
+    Reads go where jobs are written, to see what is pending.
+    """
     return target if isinstance(target, Connection) else writing_connection(target)
 
 

@@ -178,9 +178,15 @@ def _called(what: Any, kind: Any, payload: Any, version: int | None) -> tuple[An
         if (handler := what.find(kind)) is None:
             raise LookupError(f"perform(): no handler of {kind!r} in the registry{hint(kind, what.kinds)}")
         payload = {} if payload is _OMITTED else payload
-        version = handler.payload_version if version is None else version
-        settings = (handler.queue, handler.max_attempts, handler.priority, version, handler.max_payload_bytes)
-        return handler, HandlerCall(kind, payload, *settings)
+        return handler, HandlerCall(
+            kind,
+            payload,
+            queue=handler.queue,
+            max_attempts=handler.max_attempts,
+            priority=handler.priority,
+            payload_version=handler.payload_version if version is None else version,
+            max_payload_bytes=handler.max_payload_bytes,
+        )
     if isinstance(what, HandlerCall) and isinstance(what.handler, Handler) and kind is _OMITTED:
         if version is not None:
             raise TypeError(

@@ -1,4 +1,4 @@
-"""The table: every way in, on every kind of session, over every driver. What can't be has its reason."""
+"""The table: every way in, on every sort of session, over every driver. What can't be has its reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from sa_jobqueue import Job, enqueue_many
-from tests.contract.kinds import KINDS, Open
+from tests.contract.sessions import SESSIONS, Open
 from tests.contract.unit import Unit, settled
 from tests.entry.application import Document
 
@@ -73,23 +73,23 @@ class Cell:
     """One place in the table."""
 
     way: str
-    kind: str
+    session: str
     driver: str
 
     @property
     def impossible(self) -> str | None:
         """Why there is no such thing, None for what there is."""
-        if self.kind == "connection" and self.way != "enqueue_many":
+        if self.session == "connection" and self.way != "enqueue_many":
             return "a connection has no unit of work"
-        if self.kind == "repository" and self.way not in ("foreign key", "secondary table"):
+        if self.session == "repository" and self.way not in ("foreign key", "secondary table"):
             return "a repository adds objects of the application's own model alone"
-        if DRIVERS[self.driver] and KINDS[self.kind][1] is None:
+        if DRIVERS[self.driver] and SESSIONS[self.session][1] is None:
             return "Flask-SQLAlchemy has no AsyncSession"
         return None
 
     @property
     def open(self) -> Open:
-        opened = KINDS[self.kind][DRIVERS[self.driver]]
+        opened = SESSIONS[self.session][DRIVERS[self.driver]]
         assert opened is not None
         return opened
 
@@ -98,8 +98,8 @@ class Cell:
         return await WAYS[self.way](unit, list(jobs))
 
     def __str__(self) -> str:
-        return f"{self.way}, {self.kind}, {self.driver}"
+        return f"{self.way}, {self.session}, {self.driver}"
 
 
-TABLE = [Cell(*names) for names in product(WAYS, KINDS, DRIVERS)]
+TABLE = [Cell(*names) for names in product(WAYS, SESSIONS, DRIVERS)]
 CELLS = [cell for cell in TABLE if cell.impossible is None]

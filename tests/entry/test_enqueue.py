@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import asdict, astuple
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Any
 
 import pytest
+from fastapi.encoders import jsonable_encoder
 
-from sa_jobqueue import Job, Registry, enqueue
+from sa_jobqueue import Enqueued, Job, JobStatus, Registry, enqueue
 from sa_jobqueue.records import HandlerCall
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -42,6 +44,18 @@ def test_a_job_by_name_has_the_defaults_of_the_table() -> None:
 def test_an_empty_payload_is_what_was_given(payload: Any) -> None:
     """Only a payload that is left out becomes an empty object."""
     assert enqueue("k", payload).payload == payload
+
+
+def test_what_is_told_is_a_record_and_no_sequence() -> None:
+    """An application puts it into JSON as an object and into a text as one value; it is equal to its like alone."""
+    told = Enqueued(7, "existing", JobStatus.DEAD)
+    assert asdict(told) == {"id": 7, "outcome": "existing", "status": "dead"}
+    assert jsonable_encoder({"job": told}) == {"job": asdict(told)}
+    assert "%s" % told == "Enqueued(id=7, outcome='existing', status='dead')"  # noqa: UP031 - as applications do
+    assert (
+        told == Enqueued(7, "existing", JobStatus.DEAD) == pickle.loads(pickle.dumps(told)) != astuple(told)
+    )
+    assert len({told, Enqueued(7, "existing", JobStatus.DEAD)}) == 1
 
 
 def test_a_call_brings_its_settings_along() -> None:

@@ -73,6 +73,8 @@ def test_every_column_is_guarded(column: str, stored: Job, session: Session) -> 
         ("queue", r"pass queue to enqueue\(\)"),
         ("run_at", r"pass run_at or delay to enqueue\(\)"),
         ("payload", r"pass payload to enqueue\(\)"),
+        ("payload_version", r"pass payload_version to enqueue\(\)"),
+        ("key_scope", r"pass key_scope to enqueue\(\)"),
         ("status", "the queue alone writes it"),
     ],
 )

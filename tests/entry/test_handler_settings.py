@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -99,6 +100,32 @@ def test_settings_without_a_key_count_for_calls_that_bring_one() -> None:
     assert rest == ["2026-02-03T12:00:00Z/3600s", "raise"]
     with pytest.raises(ValueError, match="on_conflict='replace' is about a key, and the job has none"):
         enqueue(build.call(name="sales"), on_conflict="replace")
+
+
+def test_a_call_carries_whatever_enqueue_can_be_told_of_it() -> None:
+    """What a handler and enqueue() have in common, so that no list of these settings lacks what another has."""
+    given = {
+        "queue": "q",
+        "max_attempts": 2,
+        "priority": 1,
+        "payload_version": 3,
+        "max_payload_bytes": 99,
+        "unique_by": ("n",),
+        "key_scope": "unfinished",
+        "on_conflict": "replace",
+    }
+    in_common = set(inspect.signature(Registry.handler).parameters) & set(
+        inspect.signature(enqueue).parameters
+    )
+    assert in_common - {"kind"} == set(given)
+
+    def work(n: int) -> None: ...
+
+    call = Registry().handler("k", **given)(work).call(n=1)  # type: ignore[arg-type]  # a mixture
+    assert {name: getattr(call, name) for name in given} == given
+    job = request_of(enqueue(call)).new_job
+    columns = set(given) & set(job._fields)
+    assert {name: getattr(job, name) for name in columns} == {name: given[name] for name in columns}
 
 
 def test_by_name_nothing_of_the_handler_is_known() -> None:

@@ -14,7 +14,7 @@ from sa_jobqueue.entry.bulk import enqueue_many
 from sa_jobqueue.entry.request import enqueue
 from sa_jobqueue.events import JobsClaimed, JobSettled
 from sa_jobqueue.names import LONGEST_NAME
-from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
+from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.runner import QueueSettings
 from sa_jobqueue.runner.pace import CLAIM_AHEAD_SIZE
@@ -24,7 +24,7 @@ from tests.support.runners import Recorder, drain, running
 #: Takes four bytes.
 LETTER = "\U0001f40c"
 #: Bytes of JSON: around what a notification may carry, far beyond it, and the largest.
-SIZES = [7_990, 8_000, 20_000, 250_000, MAX_PAYLOAD_BYTES]
+SIZES = [7_990, 8_000, 20_000, 250_000, DEFAULT_MAX_PAYLOAD_BYTES]
 ALWAYS = text("SET LOCAL sa_jobqueue.notify = 'always'")
 
 
@@ -55,7 +55,7 @@ def test_a_large_payload_arrives_equal(engine: Engine, database_url: str, size: 
 def test_one_byte_more_is_refused_before_any_sql() -> None:
     """There is no database here: what is too large never comes near one."""
     with pytest.raises(ValueError, match="262,145 bytes of JSON, and 262,144 is the limit"):
-        enqueue("large", of_size(MAX_PAYLOAD_BYTES + 1))
+        enqueue("large", of_size(DEFAULT_MAX_PAYLOAD_BYTES + 1))
 
 
 def test_many_jobs_in_many_queues_are_one_transaction(engine: Engine, database_url: str) -> None:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from sa_jobqueue import Job, ref
 from sa_jobqueue.payloads import (
     MAX_DEPTH,
-    MAX_PAYLOAD_BYTES,
     Ref,
     check_key,
     encode,
@@ -28,6 +27,7 @@ from sa_jobqueue.payloads import (
     fix,
     resolve,
 )
+from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES
 
 SECRET = "S3CR3T-42"
 
@@ -233,11 +233,11 @@ def test_a_payload_that_contains_itself_is_refused() -> None:
 
 def test_the_limit_counts_bytes_of_utf8() -> None:
     """The size at the limit passes, one byte more is refused with both numbers and the advice."""
-    assert encode("x" * (MAX_PAYLOAD_BYTES - 2))
+    assert encode("x" * (DEFAULT_MAX_PAYLOAD_BYTES - 2))
     with pytest.raises(
         ValueError, match=r"262,145 bytes of JSON, and 262,144 is the limit: pass a reference"
     ):
-        encode("x" * (MAX_PAYLOAD_BYTES - 1))
+        encode("x" * (DEFAULT_MAX_PAYLOAD_BYTES - 1))
     with pytest.raises(ValueError, match="10 bytes"):
         encode("\U0001f600" * 2, limit=9)
 

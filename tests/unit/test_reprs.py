@@ -15,8 +15,8 @@ from sa_jobqueue.context import JobContext, context_of
 from sa_jobqueue.entry.request import enqueue
 from sa_jobqueue.errors import JobQueueError
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
-from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES, encode_result
-from sa_jobqueue.records import ClaimedJob, HandlerCall, NewJob, Settlement
+from sa_jobqueue.payloads import encode_result
+from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES, ClaimedJob, HandlerCall, NewJob, Settlement
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.states import JobStatus, Verb
 from sa_jobqueue.views import FinishedJob, JobDetails, JobProgress
@@ -79,7 +79,7 @@ CONTEXT = context_of(CLAIMED, runner_id="r")
         lambda: enqueue(HELD, "k"),  # type: ignore[arg-type]
         lambda: enqueue("k", {**HELD, "at": NOW}),
         lambda: enqueue("k", {**HELD, "deep": [{1: 2}]}),
-        lambda: enqueue("k", {**HELD, "long": "x" * MAX_PAYLOAD_BYTES}),
+        lambda: enqueue("k", {**HELD, "long": "x" * DEFAULT_MAX_PAYLOAD_BYTES}),
         lambda: enqueue("k", {"token": f"{SECRET}\0"}),
         lambda: enqueue(handler.call(7, SECRET), HELD),  # type: ignore[call-overload]
         lambda: handler.call(SECRET),  # type: ignore[call-arg, arg-type]

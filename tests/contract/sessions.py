@@ -164,7 +164,7 @@ async def _outer_transaction(engine: Any, make: Callable[..., Any], options: dic
 
 Open = Callable[..., Awaitable[Unit]]
 #: By name, how a sync and how an async one is opened; None where there is no such thing.
-KINDS: dict[str, tuple[Open, Open | None]] = {
+SESSIONS: dict[str, tuple[Open, Open | None]] = {
     "sessionmaker": (plain, plain_async),
     "scoped": (scoped, scoped_async),
     "SQLModel": (sqlmodel, sqlmodel_async),
