@@ -31,11 +31,12 @@ from sa_jobqueue.errors import (
     UnfencedWriteError,
     WaitTimeoutError,
 )
+from sa_jobqueue.handlers import Handler
 from sa_jobqueue.models import Job, configure, metadata
 from sa_jobqueue.outcomes import Discard, Retry, Settle, Snooze
 from sa_jobqueue.periods import Period
 from sa_jobqueue.providers import PROVIDED
-from sa_jobqueue.records import Enqueued
+from sa_jobqueue.records import Enqueued, HandlerCall, KeyScope, OnConflict
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import RetryPolicy, delays, exponential, fixed, never
 from sa_jobqueue.states import JobStatus
@@ -50,12 +51,16 @@ __all__ = [
     "EnqueueError",
     "Enqueued",
     "FinishedJob",
+    "Handler",
+    "HandlerCall",
     "Job",
     "JobCancelledError",
     "JobContext",
     "JobQueueError",
     "JobStatus",
+    "KeyScope",
     "LeaseLostError",
+    "OnConflict",
     "PayloadError",
     "Period",
     "Registry",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from sa_jobqueue.context import JobContext
+from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.handlers import Handler, HandlerSettings, HandlerTimeout, make_handler, several
 from sa_jobqueue.key_settings import field_names
 from sa_jobqueue.names import nearest, passed
@@ -173,9 +174,15 @@ class Registry:
         self._providers.add(cls, Provider(cls, value, factory))
 
     def check(self) -> None:
-        """Raise TypeError, ValueError or ConfigurationError for a handler that could never run; a runner asks at its start."""
+        """Raise ConfigurationError for a handler that could never run; a runner asks at its start."""
         for handler in self.handlers:
-            handler.check()
+            try:
+                handler.check()
+            except (
+                TypeError,
+                ValueError,
+            ) as error:  # which say where the handler was registered what is wrong
+                raise ConfigurationError(str(error)) from error
 
     def include(self, other: Registry) -> None:
         """Add the handlers that another registry holds now. All or none: raises ValueError for a kind that is taken."""

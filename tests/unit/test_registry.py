@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sa_jobqueue.context import JobContext
+from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.periods import Period
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.retry import DEFAULT_RETRY, Decision, delays, exponential, fixed, never
@@ -179,7 +180,7 @@ def test_a_field_is_looked_for_once_the_annotations_can_be_read(monkeypatch: pyt
     monkeypatch.setitem(later.__globals__, "LaterId", int)
     right.check()
     with pytest.raises(
-        ValueError, match=r"handler\('wrong'\): unique_by: .* no field 'document', did you mean"
+        ConfigurationError, match=r"handler\('wrong'\): unique_by: .* no field 'document', did you mean"
     ):
         jobs.check()
 
