@@ -97,7 +97,10 @@ class Providers:
 
 def of_type(kind: Any, value: Any, what: str) -> Any:
     """The value, when it is of the type that it is provided for; TypeError otherwise. A Protocol is not looked into."""
-    base = typing.get_origin(kind) or kind
+    base = kind.__origin__ if hasattr(kind, "__metadata__") else kind
+    base = typing.get_origin(base) or base
+    if typing.is_typeddict(base):
+        base = dict
     if isinstance(base, type) and not getattr(base, "_is_protocol", False) and not isinstance(value, base):
         raise TypeError(f"provide({told(kind)}): {what} {type(value).__qualname__}, which is no {told(kind)}")
     return value
@@ -114,7 +117,7 @@ def advice(annotation: Any) -> str:
 
 
 def _asked(annotation: Any) -> tuple[Any, ...]:
-    """The annotation itself, for `sessionmaker[Session]` the bare class as well, and for a union each of its members.
+    """The annotation itself, for `sessionmaker[Session]` and `Annotated` the bare class as well, and for a union each of its members.
 
     What can't be a key is nobody's.
     """
@@ -122,6 +125,8 @@ def _asked(annotation: Any) -> tuple[Any, ...]:
         hash(annotation)
     except TypeError:
         return ()
+    if hasattr(annotation, "__metadata__"):
+        return (annotation, *_asked(annotation.__origin__))
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return tuple(
