@@ -11,6 +11,7 @@ from threading import Lock
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.codecs.records import is_typed_dict
 from sa_jobqueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def of_type(kind: Any, value: Any, what: str) -> Any:
     """The value, when it is of the type that it is provided for; TypeError otherwise. A Protocol is not looked into."""
     base = kind.__origin__ if hasattr(kind, "__metadata__") else kind
     base = typing.get_origin(base) or base
-    if typing.is_typeddict(base):
+    if is_typed_dict(base):
         base = dict
     if isinstance(base, type) and not getattr(base, "_is_protocol", False) and not isinstance(value, base):
         raise TypeError(f"provide({told(kind)}): {what} {type(value).__qualname__}, which is no {told(kind)}")

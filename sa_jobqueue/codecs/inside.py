@@ -24,7 +24,7 @@ def ordered(value: Any, written: Any) -> Any:
     if isinstance(written, dict):
         members = _members(value, written)
         return {name: ordered(members.get(name, _UNKNOWN), one) for name, one in written.items()}
-    return written
+    return written + 0.0 if type(written) is float else written  # -0.0 and 0.0 are equal
 
 
 def same(value: Any, read: Any) -> bool:

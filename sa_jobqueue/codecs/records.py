@@ -143,18 +143,23 @@ def _is_generated(method: Any) -> bool:
     return getattr(getattr(method, "__code__", None), "co_filename", "") == "<string>"
 
 
+def is_typed_dict(kind: Any) -> bool:
+    """Whether it is a TypedDict, of `typing` or of typing_extensions, which pydantic asks for before Python 3.12."""
+    return typing.is_typeddict(kind) or type(kind).__qualname__ == "_TypedDictMeta"
+
+
 def is_record(kind: object) -> bool:
     """Whether a class is a dataclass, a named tuple with annotations, or a TypedDict."""
     return isinstance(kind, type) and (
         dataclasses.is_dataclass(kind)
-        or typing.is_typeddict(kind)
+        or is_typed_dict(kind)
         or (issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "__annotations__"))
     )
 
 
 def new_record(kind: type) -> Record:
     """The codec of such a class, its fields still to be filled in by `fill_record()`."""
-    return Fields(kind) if typing.is_typeddict(kind) else Record(kind)
+    return Fields(kind) if is_typed_dict(kind) else Record(kind)
 
 
 def fill_record(
@@ -180,7 +185,7 @@ def fill_record(
             for field in fields
             if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         )
-    elif typing.is_typeddict(kind):
+    elif is_typed_dict(kind):
         names = list(annotations)
         required = tuple(
             name for name in names if _is_required(annotations[name], by_class=name in kind.__required_keys__)
@@ -205,7 +210,7 @@ def _is_required(annotation: Any, *, by_class: bool) -> bool:
 
 def _arguments_of(name: str, kind: Any, arguments: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """The arguments of the generic class that declares this field: of `kind` itself, or as it names that base."""
-    if not typing.is_typeddict(kind) and name in inspect.get_annotations(kind):
+    if not is_typed_dict(kind) and name in inspect.get_annotations(kind):
         return arguments
     for base in vars(kind).get("__orig_bases__", kind.__bases__):
         origin = typing.get_origin(base) or base

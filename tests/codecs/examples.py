@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pydantic
+import typing_extensions
 
 T = TypeVar("T")
 DocumentId = NewType("DocumentId", int)
@@ -130,6 +131,11 @@ class Tagged(TypedDict, Generic[T]):
 
 class TaggedById(Tagged[UUID]):
     name: str
+
+
+class Sized(typing_extensions.TypedDict):
+    size: typing_extensions.ReadOnly[Decimal]
+    unit: NotRequired[str]
 
 
 class Loose(TypedDict, total=False):
@@ -277,6 +283,7 @@ ROUND_TRIPS: list[tuple[Any, Any, Any]] = [
         {"model": "m1", "since": date(2026, 1, 1)},
         {"model": "m1", "since": "2026-01-01"},
     ),
+    (Sized, {"size": Decimal(1)}, {"size": "1"}),
     (Loose, {}, {}),
     (Loose, {"raw": b"a"}, {"raw": "YQ=="}),
     (

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_jobqueue.codecs import codec_for
+from sa_jobqueue.codecs import UnsupportedAnnotationError, codec_for
 from sa_jobqueue.codecs.scalars import duration
 from sa_jobqueue.payloads import encode
 from tests.codecs.examples import (
@@ -70,14 +70,15 @@ WITH_SETS: list[tuple[Any, Any, Any]] = [
     (Annotated[set[str], pydantic.Field(min_length=1)], set(LETTERS), list(LETTERS)),
     (Batch[str], Batch(set(LETTERS)), {"theItems": list(LETTERS), "range": [0, 1]}),
     (Batch[Any], Batch({"a", None, "b", "c"}), {"theItems": ["a", "b", "c", None], "range": [0, 1]}),
+    (Checked[list[float]], Checked([-0.0]), {"item": [0.0]}),
     (Annotated[frozenset[Colour], msgspec.Meta(min_length=1)], frozenset(Colour), ["blue", "red"]),
 ]
 
 
 @pytest.mark.parametrize(("annotation", "value", "stored"), WITH_SETS)
-def test_a_set_within_a_model_is_sorted(annotation: Any, value: Any, stored: Any) -> None:
-    """Its own library writes it in the order of its hashes, which is another in every process."""
-    assert codec_for(annotation).encode(value) == stored
+def test_equal_models_are_written_alike(annotation: Any, value: Any, stored: Any) -> None:
+    """Their own library writes a set in the order of its hashes, which is another in every process."""
+    assert repr(codec_for(annotation).encode(value)) == repr(stored)
     assert codec_for(annotation).decode(stored) == value
 
 
@@ -195,6 +196,15 @@ def test_of_a_zone_the_offset_stays(moment: datetime) -> None:
 def test_in_the_hour_that_comes_twice() -> None:
     """The offset tells which one."""
     assert codec_for(datetime).encode(AUTUMN) == "2026-10-25T02:30:00+01:00"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the type statement came with Python 3.12")
+def test_a_type_statement_that_holds_itself_is_refused() -> None:
+    """No codec ends there; a dataclass may hold itself."""
+    names: dict[str, Any] = {}
+    exec("type Json = dict[str, Json] | list[Json] | str | None", names)
+    with pytest.raises(UnsupportedAnnotationError, match="holds types without end: use a dataclass"):
+        codec_for(names["Json"])
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the type statement came with Python 3.12")
