@@ -42,7 +42,7 @@ class MisfitError(Exception):
         return error.with_traceback(self.raised_at)
 
 
-def refused_by(what: str, error: Exception) -> MisfitError:
+def refused_by(what: str, error: Exception | SystemExit) -> MisfitError:
     """Code of the application's own, a constructor or a validator, has refused a value.
 
     Told are the type of its error and where it was raised, never its text, which may quote the value.

@@ -46,7 +46,10 @@ class Adapted(Codec):
             written = ordered(value, self._write(value))
         except (MisfitError, RecursionError):
             raise
-        except Exception as error:  # a serializer of the application's own, or a value that holds itself
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a serializer of the application's own, or a value that holds itself
             raise refused_by(f"{self.name}: its own dump", error) from None
         if not same(value, self.decode(written)):
             raise MisfitError(
@@ -59,9 +62,7 @@ class Adapted(Codec):
             return self._read(value)
         except (MisfitError, RecursionError):
             raise
-        except (
-            Exception
-        ) as error:  # a validator of the application's own that raises what its library does not expect
+        except (Exception, SystemExit) as error:  # a validator of the application's own
             raise refused_by(f"{self.name}: its own code", error) from None
 
     def matches(self, value: object) -> bool:

@@ -63,7 +63,7 @@ class Record(Codec):
             return self.kind(**fields)
         except RecursionError:
             raise
-        except Exception as error:  # its own __post_init__ or __new__ has the last word
+        except (Exception, SystemExit) as error:  # its own __post_init__ or __new__ has the last word
             raise refused_by(f"{self.name} refuses these fields: it", error) from None
 
     def matches(self, value: object) -> bool:

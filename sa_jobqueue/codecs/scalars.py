@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import math
 import re
 from base64 import b64decode, b64encode
 from datetime import date, datetime, time, timedelta
@@ -59,7 +60,9 @@ class Float(Codec):
     def decode(self, value: Any) -> Any:
         if not self.matches(value):
             raise self.refusal(value)
-        return self._float(value)
+        if abs(number := self._float(value)) == math.inf:  # what Python makes of a number that is too large
+            raise MisfitError("a number that is too large for a float")
+        return number
 
     def matches(self, value: object) -> bool:
         return isinstance(value, float | int) and not isinstance(value, bool)
@@ -143,7 +146,7 @@ class Members(Codec):
             member: Any = self.kind(value)
         except ValueError:
             member = None
-        except Exception as error:  # its own _missing_
+        except (Exception, SystemExit) as error:  # its own _missing_
             raise refused_by(f"expected {self.name}: it", error) from None
         if not isinstance(member, self.kind):  # a Flag may let go of what it doesn't know, and give the int
             told = _listed([member._value_ for member in self.kind])

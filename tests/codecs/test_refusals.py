@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import json
+import sys
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
@@ -167,6 +169,16 @@ class JudgedStruct(msgspec.Struct):
     def __post_init__(self) -> None:
         if self.x[:1] in "ab":
             raise {"a": ValueError, "b": KeyError}[self.x[0]](self.x)
+        if self.x[:1] == "x":
+            sys.exit(self.x)
+
+
+@dataclass
+class Strict:
+    x: str
+
+    def __post_init__(self) -> None:
+        sys.exit(self.x)
 
 
 class Numbered(msgspec.Struct):
@@ -306,6 +318,14 @@ STORED: list[tuple[Any, Any, str]] = [
     (bool, 1, "expected bool, got int"),
     (float, "7", "expected float, got str"),
     (float, 2**53 + 1, "no float holds exactly"),
+    (float, json.loads("1e400"), "too large for a float"),
+    *(
+        (kind, {"x": "x" + SECRET}, text)
+        for kind, text in (
+            (Strict, "it raised SystemExit$"),
+            (JudgedStruct, "its own code raised SystemExit$"),
+        )
+    ),
     (uuid.UUID, SECRET, "expected uuid.UUID, got a text that is none"),
     (datetime, SECRET, "a text that is none"),
     (datetime, 7, "expected datetime.datetime, got int"),
