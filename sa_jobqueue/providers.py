@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 import typing
-from threading import Lock
+from threading import RLock
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -40,15 +40,25 @@ class Provider:
         self._kind = kind
         self._value = value if factory is None else _UNMADE
         self._factory = factory
-        self._lock = Lock()
+        self._lock = RLock()
+        self._making = False
 
     def get(self) -> Any:
-        """The value. Raises what the factory raises, and TypeError when it makes something else; the next call tries again."""
+        """The value. Raises what the factory raises, and TypeError when it makes something else; the next call tries again.
+
+        A factory that asks for its own value, by way of whatever it calls, is a RuntimeError: nobody could make it.
+        """
         if self._value is _UNMADE:
             assert self._factory is not None
             with self._lock:
+                if self._making:
+                    raise RuntimeError(f"provide({told(self._kind)}): its factory needs what it is to make")
                 if self._value is _UNMADE:
-                    self._value = of_type(self._kind, self._factory(), "the factory made")
+                    self._making = True
+                    try:
+                        self._value = of_type(self._kind, self._factory(), "the factory made")
+                    finally:
+                        self._making = False
         return self._value
 
 

@@ -130,7 +130,9 @@ class _Reader:
             return ANYTHING
         names = {member.name for member in members}
         if "float" in names:
-            members = [member for member in members if member is not INT]  # an int passes as the float that equals it
+            members = [
+                member for member in members if member is not INT
+            ]  # an int passes as the float that equals it
         if len(members) == 1:
             return members[0]
         try:

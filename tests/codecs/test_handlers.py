@@ -334,6 +334,24 @@ def test_a_factory_is_called_once_when_a_run_first_needs_it() -> None:
     assert len(made) == 2
 
 
+def test_a_factory_that_needs_what_it_is_to_make_is_told() -> None:
+    """It would wait for itself for ever."""
+    registry = Registry()
+
+    @registry.handler("k")
+    def handler(client: Client = PROVIDED) -> Client:
+        return client
+
+    def make() -> Client:
+        made: Client = handler.bind(CONTEXT, {})()
+        return made
+
+    registry.provide(Client, factory=make)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"provide\(Client\): its factory needs what it is to make"):
+            handler.bind(CONTEXT, {})
+
+
 def test_a_registry_that_includes_another_provides_for_it() -> None:
     """`PROVIDED` says that somebody will; until somebody does, a runner does not start."""
     inner, outer = Registry(), Registry()
