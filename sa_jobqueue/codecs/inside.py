@@ -9,6 +9,8 @@ from datetime import datetime, time
 from typing import Any
 
 _UNKNOWN: Any = object()
+#: All else that can be written stays as it is.
+_TOUCHED = frozenset([list, tuple, dict, float])
 
 
 def ordered(value: Any, written: Any) -> Any:
@@ -19,11 +21,15 @@ def ordered(value: Any, written: Any) -> Any:
     while getattr(value, "__pydantic_root_model__", False):
         value = value.root
     if isinstance(written, list | tuple):
-        items = [ordered(*pair) for pair in zip(_items(value, len(written)), written, strict=True)]
+        pairs = zip(_items(value, len(written)), written, strict=True)
+        items = [ordered(item, one) if type(one) in _TOUCHED else one for item, one in pairs]
         return sorted(items, key=_text) if isinstance(value, Set) else items
     if isinstance(written, dict):
         members = _members(value, written)
-        return {name: ordered(members.get(name, _UNKNOWN), one) for name, one in written.items()}
+        return {
+            name: ordered(members.get(name, _UNKNOWN), one) if type(one) in _TOUCHED else one
+            for name, one in written.items()
+        }
     return written + 0.0 if type(written) is float else written  # -0.0 and 0.0 are equal
 
 

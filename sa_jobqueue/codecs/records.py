@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     CodecOf = Callable[[Any], Codec]
 
 
-_UNSET: Any = object()
-
-
 class Record(Codec):
     """A class with fields. What is passed must be of that very class, for a subclass may have more to lose."""
 
@@ -45,10 +42,10 @@ class Record(Codec):
     def encode(self, value: Any) -> Any:
         if type(value) is not self.kind:
             return self.encode_other(value)
-        members = {name: getattr(value, name, _UNSET) for name in self._fields}
-        for name, member in members.items():
-            if member is _UNSET:
-                raise MisfitError(f"{self.name} lacks {name!r}, which was never set")
+        try:
+            members = {name: getattr(value, name) for name in self._fields}
+        except AttributeError as unset:
+            raise MisfitError(f"{self.name} lacks {unset.name!r}, which was never set") from None
         written = self._each(members, lambda codec, field: codec.encode(field))
         if self._read_back:
             self._check_reading(value, written)
