@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import typing
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,3 +66,8 @@ def short(text: str) -> str:
 def type_name(kind: type) -> str:
     """The name of a class as its author would write it: builtins bare, others with their module."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_typed_dict(kind: Any) -> bool:
+    """Whether it is a TypedDict, of `typing` or of typing_extensions, which pydantic asks for before Python 3.12."""
+    return typing.is_typeddict(kind) or type(kind).__qualname__ == "_TypedDictMeta"

@@ -11,8 +11,8 @@ from threading import RLock
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from sa_jobqueue.codecs.records import is_typed_dict
 from sa_jobqueue.errors import ConfigurationError
+from sa_jobqueue.misfits import is_typed_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.codecs.base import Codec
 from sa_jobqueue.codecs.inside import same
-from sa_jobqueue.misfits import MisfitError, refused_by, short, type_name
+from sa_jobqueue.misfits import MisfitError, is_typed_dict, refused_by, short, type_name
 from sa_jobqueue.names import hint
 
 if TYPE_CHECKING:
@@ -138,11 +138,6 @@ def _has_a_say(kind: Any) -> bool:
 def _is_generated(method: Any) -> bool:
     """Dataclasses and named tuples make theirs of a text."""
     return getattr(getattr(method, "__code__", None), "co_filename", "") == "<string>"
-
-
-def is_typed_dict(kind: Any) -> bool:
-    """Whether it is a TypedDict, of `typing` or of typing_extensions, which pydantic asks for before Python 3.12."""
-    return typing.is_typeddict(kind) or type(kind).__qualname__ == "_TypedDictMeta"
 
 
 def is_record(kind: object) -> bool:
