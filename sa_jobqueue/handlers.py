@@ -105,11 +105,11 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         """What the function takes. Raises TypeError for an annotation that can't be resolved."""
         return self._reader.signature
 
-    def __call__(self, *args: _Direct.args, **kwargs: _Direct.kwargs) -> _Result:
+    def __call__(self, /, *args: _Direct.args, **kwargs: _Direct.kwargs) -> _Result:
         """Call the function itself, here and now: no job, no retry."""
         return self.function(*args, **kwargs)
 
-    def call(self, *args: _Fields.args, **kwargs: _Fields.kwargs) -> HandlerCall:
+    def call(self, /, *args: _Fields.args, **kwargs: _Fields.kwargs) -> HandlerCall:
         """A call to hand to `enqueue()`: the arguments without the context, and this handler's settings.
 
         Defaults of parameters aren't stored, so that a waiting job gets the default of the code that runs it. Raises

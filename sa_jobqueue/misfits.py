@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import typing
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
 _LONGEST = 60
 
 
@@ -9,13 +15,15 @@ class MisfitError(Exception):
     """A value that is not what its place asks for; whoever holds the value adds the step that leads down to it.
 
     `problem` says what is wrong and shows no value. `wrong_type` tells a type that can't stand there from a value that
-    can't. It never leaves the library: callers are told by TypeError, ValueError or PayloadError.
+    can't. `raised_at` leads to the line of the application's own code that refused the value. It never leaves the library:
+    callers are told by TypeError, ValueError or PayloadError.
     """
 
     def __init__(self, problem: str, *, wrong_type: bool = False) -> None:
         super().__init__(problem)
         self.problem = problem
         self.wrong_type = wrong_type
+        self.raised_at: TracebackType | None = None
         self._steps: list[str | int] = []
 
     def within(self, step: str | int) -> MisfitError:
@@ -31,7 +39,18 @@ class MisfitError(Exception):
 
     def for_caller(self, text: str) -> TypeError | ValueError:
         """What somebody is told who has passed the value."""
-        return TypeError(text) if self.wrong_type else ValueError(text)
+        error = TypeError(text) if self.wrong_type else ValueError(text)
+        return error.with_traceback(self.raised_at)
+
+
+def refused_by(what: str, error: Exception | SystemExit) -> MisfitError:
+    """Code of the application's own, a constructor or a validator, has refused a value.
+
+    Told are the type of its error and where it was raised, never its text, which may quote the value.
+    """
+    misfit = MisfitError(f"{what} raised {type(error).__qualname__}")
+    misfit.raised_at = error.__traceback__
+    return misfit
 
 
 def member(path: str, name: str) -> str:
@@ -47,3 +66,8 @@ def short(text: str) -> str:
 def type_name(kind: type) -> str:
     """The name of a class as its author would write it: builtins bare, others with their module."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_typed_dict(kind: Any) -> bool:
+    """Whether it is a TypedDict, of `typing` or of typing_extensions, which pydantic asks for before Python 3.12."""
+    return typing.is_typeddict(kind) or type(kind).__qualname__ == "_TypedDictMeta"

@@ -35,7 +35,7 @@ RESULT_TOO_LARGE = "result too large"
 MAX_DEPTH = 100
 #: Python itself refuses to read an integer of more than 4,300 digits.
 MAX_DIGITS = 4000
-_TOO_LONG = 10**MAX_DIGITS
+TOO_LONG = 10**MAX_DIGITS
 MAX_KEY = 512
 
 #: What raises the limit, unless a message knows better.
@@ -294,7 +294,7 @@ def _walk(value: Any, path: str, depth: int, parts: list[str], refs: list[Ref]) 
             parts.append(encode_basestring(copy))
         case int():
             copy = int(value)
-            if abs(copy) >= _TOO_LONG:
+            if abs(copy) >= TOO_LONG:
                 raise ValueError(f"{path}: an integer of more than {MAX_DIGITS:,} digits can't be read back")
             parts.append(int.__repr__(copy))
         case float():

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import types
 import typing
-from threading import Lock
+from threading import RLock
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import ConfigurationError
+from sa_jobqueue.misfits import is_typed_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,15 +40,25 @@ class Provider:
         self._cls = cls
         self._value = value if factory is None else _UNMADE
         self._factory = factory
-        self._lock = Lock()
+        self._lock = RLock()
+        self._making = False
 
     def get(self) -> Any:
-        """The value. Raises what the factory raises, and TypeError when it makes another type; the next call tries again."""
+        """The value. Raises what the factory raises, and TypeError when it makes another type; the next call tries again.
+
+        A factory that asks for its own value, by way of whatever it calls, is a RuntimeError: nobody could make it.
+        """
         if self._value is _UNMADE:
             assert self._factory is not None
             with self._lock:
+                if self._making:
+                    raise RuntimeError(f"provide({told(self._cls)}): its factory needs what it is to make")
                 if self._value is _UNMADE:
-                    self._value = of_type(self._cls, self._factory(), "the factory made")
+                    self._making = True
+                    try:
+                        self._value = of_type(self._cls, self._factory(), "the factory made")
+                    finally:
+                        self._making = False
         return self._value
 
 
@@ -97,7 +108,10 @@ class Providers:
 
 def of_type(cls: Any, value: Any, what: str) -> Any:
     """The value, when it is of the type that it is provided for; TypeError otherwise. A Protocol is not looked into."""
-    base = typing.get_origin(cls) or cls
+    base = cls.__origin__ if hasattr(cls, "__metadata__") else cls
+    base = typing.get_origin(base) or base
+    if is_typed_dict(base):
+        base = dict
     if isinstance(base, type) and not getattr(base, "_is_protocol", False) and not isinstance(value, base):
         raise TypeError(f"provide({told(cls)}): {what} {type(value).__qualname__}, which is no {told(cls)}")
     return value
@@ -114,7 +128,7 @@ def advice(annotation: Any) -> str:
 
 
 def _asked(annotation: Any) -> tuple[Any, ...]:
-    """The annotation itself, for `sessionmaker[Session]` the bare class as well, and for a union each of its members.
+    """The annotation itself, for `sessionmaker[Session]` and `Annotated` the bare class as well, and for a union each of its members.
 
     What can't be a key is nobody's.
     """
@@ -122,6 +136,8 @@ def _asked(annotation: Any) -> tuple[Any, ...]:
         hash(annotation)
     except TypeError:
         return ()
+    if hasattr(annotation, "__metadata__"):
+        return (annotation, *_asked(annotation.__origin__))
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return tuple(cls for one in typing.get_args(annotation) if one is not NoneType for cls in _asked(one))

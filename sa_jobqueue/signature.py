@@ -5,6 +5,7 @@ Read once, at registration; a call then encodes its arguments and a run decodes 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -16,7 +17,7 @@ from sa_jobqueue.codecs import UnsupportedAnnotationError, codec_for
 from sa_jobqueue.codecs.base import ANYTHING
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.errors import PayloadError
-from sa_jobqueue.misfits import MisfitError
+from sa_jobqueue.misfits import MisfitError, type_name
 from sa_jobqueue.names import hint
 from sa_jobqueue.providers import PROVIDED, advice
 
@@ -88,9 +89,8 @@ class HandlerSignature:
                     arguments[name] = decode.get(name, other)(value)
             except MisfitError as misfit:
                 misfit.within(name)
-                raise PayloadError(
-                    f"kind {kind!r}: the payload at {misfit}{self._asked}"
-                ) from misfit.__cause__
+                failure = PayloadError(f"kind {kind!r}: the payload at {misfit}{self._asked}")
+                raise failure.with_traceback(misfit.raised_at) from None
             except RecursionError:
                 raise PayloadError(f"kind {kind!r}: the payload is nested too deep") from None
         for name in self.contexts:
@@ -213,7 +213,7 @@ def _signature_of(
         signature = _inspected(function)
     except ValueError:
         raise TypeError(f"{where}: {name} tells no parameters: wrap it in a function with def") from None
-    namespace = getattr(inspect.unwrap(function), "__globals__", {})
+    namespace = getattr(_code_of(function), "__globals__", {})
     contexts: list[str] = []
     provided: dict[str, Any] = {}
     codecs: dict[str, Codec] = {}
@@ -240,7 +240,7 @@ def _signature_of(
             if parameter.annotation is not parameter.empty
             else parameter
         )
-        codec = _codec_of(annotation, f"{where}: {parameter.name!r} of {name}")
+        codec = _codec_of(annotation, names, f"{where}: {parameter.name!r} of {name}")
         if many:
             rest = codec
         else:
@@ -263,9 +263,9 @@ def _written(codec: Codec, value: Any) -> Any:
         return value
 
 
-def _codec_of(annotation: Any, where: str) -> Codec:
+def _codec_of(annotation: Any, names: Mapping[str, Any], where: str) -> Codec:
     try:
-        return codec_for(annotation)
+        return codec_for(annotation, names)
     except UnsupportedAnnotationError as error:
         raise TypeError(
             f"{where}: {error}. If it is no field of the payload, provide it: {advice(annotation)}, before this handler, "
@@ -273,10 +273,27 @@ def _codec_of(annotation: Any, where: str) -> Codec:
         ) from None
 
 
+def _code_of(function: Any) -> Any:
+    """The function whose code is run: what a partial or a decorator wraps, of a callable object the method."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    return function if hasattr(function, "__globals__") else inspect.unwrap(type(function).__call__)
+
+
 def function_name(function: object) -> str:
-    """The dotted name of a function for messages, or the repr of what has none."""
-    name = getattr(function, "__qualname__", None)
-    return f"{getattr(function, '__module__', '?')}.{name}" if name else repr(function)
+    """The dotted name of a function for messages, and of the class for an object without one: never what it holds."""
+    while not hasattr(function, "__qualname__"):
+        inner = (
+            function.func
+            if isinstance(function, functools.partial)
+            else getattr(function, "__wrapped__", None)
+        )
+        if inner is None:
+            break
+        function = inner
+    if name := getattr(function, "__qualname__", None):
+        return f"{getattr(function, '__module__', '?')}.{name}"
+    return type_name(type(function)) if callable(function) else repr(function)
 
 
 def _inspected(function: Callable[..., Any]) -> inspect.Signature:

@@ -71,7 +71,10 @@ def upcast(kind: str, payload: Any, version: int, payload_version: int, upcaster
             f"kind {kind!r}: the payload has version {version}, and the handler takes no older one than {oldest}: "
             f"give it upcasters={{{version}: ...}} to get to payload_version={payload_version}"
         )
-    value = copy.deepcopy(payload)
+    try:
+        value = copy.deepcopy(payload)
+    except RecursionError:
+        raise PayloadError(f"kind {kind!r}: the payload is nested too deep") from None
     for step in range(version, payload_version):
         value = _next_version(kind, step, upcasters[step], value)
     return value

@@ -16,8 +16,9 @@ from sa_jobqueue.codecs.scalars import INT, SCALARS, TEXT, Constants, Members
 from sa_jobqueue.misfits import type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+_NO_NAMES: Mapping[str, Any] = types.MappingProxyType({})
 _LISTS = (
     list,
     collections.abc.Sequence,
@@ -27,6 +28,7 @@ _LISTS = (
 )
 _SETS = (set, collections.abc.Set, collections.abc.MutableSet)
 _OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+_UNHASHABLE = "what stands in its Annotated[...] has no hash"
 _WRAPPERS = (typing.Required, typing.NotRequired, typing.Final)
 
 
@@ -34,16 +36,26 @@ class UnsupportedAnnotationError(TypeError):
     """A type of which no payload can hold a value; the text says what to annotate instead."""
 
 
-def codec_for(annotation: Any) -> Codec:
-    """The codec of an annotation whose names are resolved. Raises UnsupportedAnnotationError, and NameError within it."""
-    return _Reader().read(annotation)
+def codec_for(annotation: Any, names: Mapping[str, Any] = _NO_NAMES) -> Codec:
+    """The codec of an annotation whose names are resolved; those in the fields of local classes may be among `names`.
+
+    Raises UnsupportedAnnotationError, and NameError for a name within it that is nowhere.
+    """
+    try:
+        return _Reader(names).read(annotation)
+    except RecursionError:
+        raise UnsupportedAnnotationError(
+            f"{annotation} holds types without end: use a dataclass for what holds itself, or annotate Any"
+        ) from None
 
 
 class _Reader:
     """One reading; it remembers the records it is in, for a record may hold itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
         self._records: dict[Any, Record] = {}
+        self._within: list[Record] = []
 
     def read(self, annotation: Any) -> Codec:
         annotation = _unwrapped(annotation)
@@ -58,6 +70,8 @@ class _Reader:
             return _checked(lambda: owner(annotation))
         if annotation in (Any, object):
             return ANYTHING
+        if annotation is typing.Self and self._within:
+            return self._within[-1]
         origin = typing.get_origin(annotation)
         if origin is None:
             return self._class(annotation)
@@ -116,7 +130,9 @@ class _Reader:
             return ANYTHING
         names = {member.name for member in members}
         if "float" in names:
-            members = [member for member in members if member is not INT]  # an int passes as it is
+            members = [
+                member for member in members if member is not INT
+            ]  # an int passes as the float that equals it
         if len(members) == 1:
             return members[0]
         try:
@@ -129,16 +145,24 @@ class _Reader:
             return _checked(lambda: owners[0](annotation))
 
     def _record(self, annotation: Any, kind: type, arguments: tuple[Any, ...]) -> Codec:
-        if (known := self._records.get(annotation)) is not None:
-            return known
+        try:
+            if (known := self._records.get(annotation)) is not None:
+                return known
+        except TypeError:
+            raise UnsupportedAnnotationError(
+                f"{annotation} can't be told from others: {_UNHASHABLE}"
+            ) from None
         record = self._records[annotation] = new_record(kind)
         variables = getattr(kind, "__parameters__", ())
         try:
-            fill_record(record, self.read, dict(zip(variables, arguments, strict=False)))
+            self._within.append(record)
+            fill_record(record, self.read, dict(zip(variables, arguments, strict=False)), self._names)
         except UnsupportedAnnotationError as error:
             raise UnsupportedAnnotationError(f"in {type_name(kind)}: {error}") from None
         except TypeError as error:
             raise UnsupportedAnnotationError(str(error)) from None
+        finally:
+            self._within.pop()
         return record
 
 
@@ -148,7 +172,7 @@ def _unwrapped(annotation: Any) -> Any:
         origin = typing.get_origin(annotation)
         if isinstance(annotation, typing.NewType):
             annotation = annotation.__supertype__
-        elif _is_alias(annotation):
+        elif _is_alias(annotation) and owner_of(annotation) is None:
             annotation = annotation.__value__
         elif _is_alias(origin):
             annotation = origin.__value__[typing.get_args(annotation)]

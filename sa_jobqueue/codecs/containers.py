@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from sa_jobqueue.codecs.base import Codec, json_type, told_type
 from sa_jobqueue.codecs.scalars import INT
 from sa_jobqueue.misfits import MisfitError
+from sa_jobqueue.payloads import MAX_DIGITS, TOO_LONG, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_INTEGER = re.compile(r"-?[0-9]{1,4000}")
+_INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 
 
 class Array(Codec):
@@ -49,7 +50,16 @@ class Unordered(Array):
     def encode(self, value: Any) -> Any:
         if not self.matches(value):
             return self.encode_other(value)
-        return sorted((self._item.encode(item) for item in value), key=_sort_text)
+        written = {_sort_text(item): item for item in map(self._item.encode, value)}
+        if len(written) < len(value):
+            raise MisfitError("two items are written alike, and would come back as one")
+        return [written[text] for text in sorted(written)]
+
+    def decode(self, value: Any) -> Any:
+        try:
+            return super().decode(value)
+        except TypeError:
+            raise MisfitError(f"expected {self.name}, got an item that no set can hold") from None
 
 
 class Row(Codec):
@@ -119,17 +129,25 @@ class Object(Codec):
                 renamed = name(key)
             except MisfitError as misfit:
                 raise MisfitError(f"a key: {misfit.problem}", wrong_type=misfit.wrong_type) from None
+            if renamed in done:
+                raise MisfitError(
+                    f"a key: two are {'read' if type(key) is str else 'written'} alike, and one would be lost"
+                )
             try:
                 done[renamed] = step(member)
             except MisfitError as misfit:
-                raise misfit.within(str(key)) from None
+                raise misfit.within(key if type(key) is str else renamed) from None
         return done
 
     def _written(self, key: Any) -> str:
         if not self._key.matches(key):
             raise self._key.refusal(key)
         text: Any = self._key.encode(key)
-        return str(int(text)) if self._digits else text
+        if not self._digits:
+            return plain_text(text)
+        if abs(text) >= TOO_LONG:
+            raise MisfitError(f"an integer of more than {MAX_DIGITS:,} digits can't be read back")
+        return str(int(text))
 
     def _read(self, name: str) -> Any:
         if not self._digits:

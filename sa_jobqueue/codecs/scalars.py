@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import binascii
+import math
 import re
 from base64 import b64decode, b64encode
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
-from enum import Enum
+from enum import Enum, Flag
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sa_jobqueue.codecs.base import Codec, json_type
-from sa_jobqueue.misfits import MisfitError, type_name
+from sa_jobqueue.misfits import MisfitError, refused_by, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,17 +53,16 @@ class Float(Codec):
     writes = frozenset(["number"])
 
     def encode(self, value: Any) -> Any:
-        if type(value) is float:
-            return value
         if not self.matches(value):
             return self.encode_other(value)
-        self._float(value)
-        return value
+        return self._float(value) + 0.0  # what is equal is written alike: 1 as 1.0, and -0.0 as 0.0
 
     def decode(self, value: Any) -> Any:
         if not self.matches(value):
             raise self.refusal(value)
-        return self._float(value)
+        if abs(number := self._float(value)) == math.inf:  # what Python makes of a number that is too large
+            raise MisfitError("a number that is too large for a float")
+        return number
 
     def matches(self, value: object) -> bool:
         return isinstance(value, float | int) and not isinstance(value, bool)
@@ -128,19 +128,30 @@ class Members(Codec):
     def __init__(self, kind: type[Enum]) -> None:
         self.kind = kind
         self.name = type_name(kind)
-        self.writes = frozenset(_json_type_of_constant(member.value, self.name) for member in kind)
+        # Of a Flag only single bits are listed, and no member where none has one.
+        self.writes: frozenset[JsonType] = (
+            frozenset(["number"])
+            if issubclass(kind, Flag)
+            else frozenset(_json_type_of_constant(member._value_, self.name) for member in kind)
+        )
 
     def encode(self, value: Any) -> Any:
-        return value.value if isinstance(value, self.kind) else self.encode_other(value)
+        # Not its `value`, which a class may define anew, as what it shows.
+        return value._value_ if isinstance(value, self.kind) else self.encode_other(value)
 
     def decode(self, value: Any) -> Any:
         if json_type(value) not in self.writes:
             raise self.refusal(value)
         try:
-            return self.kind(value)
+            member: Any = self.kind(value)
         except ValueError:
-            told = _listed([member.value for member in self.kind])
-            raise MisfitError(f"expected {self.name}, got none of its values: {told}") from None
+            member = None
+        except (Exception, SystemExit) as error:  # its own _missing_
+            raise refused_by(f"expected {self.name}: it", error) from None
+        if not isinstance(member, self.kind):  # a Flag may let go of what it doesn't know, and give the int
+            told = _listed([member._value_ for member in self.kind])
+            raise MisfitError(f"expected {self.name}, got none of its values: {told}")
+        return member
 
     def matches(self, value: object) -> bool:
         return isinstance(value, self.kind)

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pydantic
+import typing_extensions
 
 T = TypeVar("T")
 DocumentId = NewType("DocumentId", int)
@@ -48,6 +49,23 @@ class Mixed(enum.Enum):
     TEXT = "text"
 
 
+class Label(str, enum.Enum):  # noqa: UP042  # whose str() is another than its value
+    A = "a"
+
+
+class Nothing(enum.Flag):
+    NONE = 0
+
+
+class Shown(enum.Enum):
+    A = "a"
+
+    @property
+    def value(self) -> str:
+        """What a person is shown."""
+        return "the letter a"
+
+
 @dataclass
 class Point:
     x: int
@@ -74,6 +92,29 @@ class Box(Generic[T]):
     others: list[T]
 
 
+@dataclass
+class Ids(Box[list[T]], Generic[T]):
+    name: str = ""
+
+
+@dataclass
+class TicketIds(Ids[UUID]):
+    pass
+
+
+@dataclass
+class Chain:
+    next: typing.Self | None = None
+
+
+@dataclass
+class Cleaned:
+    name: str
+
+    def __post_init__(self) -> None:
+        self.name = self.name.strip()
+
+
 class Page(NamedTuple):
     number: int
     title: str = ""
@@ -82,6 +123,19 @@ class Page(NamedTuple):
 class Options(TypedDict):
     model: str
     since: NotRequired[date]
+
+
+class Tagged(TypedDict, Generic[T]):
+    tag: T
+
+
+class TaggedById(Tagged[UUID]):
+    name: str
+
+
+class Sized(typing_extensions.TypedDict):
+    size: typing_extensions.ReadOnly[Decimal]
+    unit: NotRequired[str]
 
 
 class Loose(TypedDict, total=False):
@@ -104,6 +158,32 @@ class Dog(pydantic.BaseModel):
     kind: Literal["dog"] = "dog"
 
 
+class Square(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    side: int
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def area(self) -> int:
+        return self.side**2
+
+
+@pydantic.dataclasses.dataclass
+class Checked(Generic[T]):
+    item: T
+
+
+class Meeting(pydantic.BaseModel):
+    at: datetime
+    who: set[str] = pydantic.Field(default=set(), serialization_alias="Who", validation_alias="Who")
+    teams: frozenset[frozenset[Colour]] = frozenset()
+
+
+class Batch(msgspec.Struct, Generic[T], rename="camel"):
+    the_items: set[T]
+    range: tuple[int, int] = (0, 1)
+
+
 class Order(msgspec.Struct):
     id: UUID
     total: Decimal
@@ -119,7 +199,8 @@ ROUND_TRIPS: list[tuple[Any, Any, Any]] = [
     (int, 2**63, 2**63),
     (int, Level.HIGH, 2),
     (float, 0.1 + 0.2, 0.30000000000000004),
-    (float, 7, 7),
+    (float, 7, 7.0),
+    (float, -0.0, 0.0),
     (bool, True, True),
     (str, "\U0001f600", "\U0001f600"),
     (str, Name.ADA, "ada"),
@@ -146,6 +227,8 @@ ROUND_TRIPS: list[tuple[Any, Any, Any]] = [
     (Level, Level.LOW, 1),
     (Name, Name.ADA, "ada"),
     (Right, Right.READ | Right.WRITE, 3),
+    (Nothing, Nothing.NONE, 0),
+    (Shown, Shown.A, "a"),
     (Mixed, Mixed.NONE, None),
     (Mixed, Mixed.TEXT, "text"),
     (Literal["a", 1, None], "a", "a"),
@@ -166,6 +249,7 @@ ROUND_TRIPS: list[tuple[Any, Any, Any]] = [
     (dict, {"a": 1}, {"a": 1}),
     (dict[str, Any], {"a": [None]}, {"a": [None]}),
     (dict[int, UUID], {-1: ONE}, {"-1": str(ONE)}),
+    (dict[str, int], {Label.A: 1}, {"a": 1}),
     (dict[date, int], {date(2026, 1, 1): 1}, {"2026-01-01": 1}),
     (Mapping[Colour, list[date]], {Colour.RED: [date(2026, 1, 1)]}, {"red": ["2026-01-01"]}),
     (int | None, None, None),
@@ -187,13 +271,19 @@ ROUND_TRIPS: list[tuple[Any, Any, Any]] = [
         {"value": "1", "children": [{"value": "2", "children": []}]},
     ),
     (Box[UUID], Box(ONE, [ONE]), {"content": str(ONE), "others": [str(ONE)]}),
+    (Ids[UUID], Ids([ONE], [[ONE]]), {"content": [str(ONE)], "others": [[str(ONE)]], "name": ""}),
+    (TicketIds, TicketIds([ONE], []), {"content": [str(ONE)], "others": [], "name": ""}),
+    (Chain, Chain(Chain()), {"next": {"next": None}}),
+    (Cleaned, Cleaned(" a "), {"name": "a"}),
     (Page, Page(1, "a"), {"number": 1, "title": "a"}),
+    (TaggedById, {"tag": ONE, "name": "a"}, {"tag": str(ONE), "name": "a"}),
     (Options, {"model": "m1"}, {"model": "m1"}),
     (
         Options,
         {"model": "m1", "since": date(2026, 1, 1)},
         {"model": "m1", "since": "2026-01-01"},
     ),
+    (Sized, {"size": Decimal(1)}, {"size": "1"}),
     (Loose, {}, {}),
     (Loose, {"raw": b"a"}, {"raw": "YQ=="}),
     (
@@ -202,6 +292,10 @@ ROUND_TRIPS: list[tuple[Any, Any, Any]] = [
         {"name": "Ada", "born": "1815-12-10", "tags": [], "fullName": "Ada L."},
     ),
     (Person | None, None, None),
+    (Square, Square(side=2), {"side": 2}),
+    (Checked[UUID], Checked(ONE), {"item": str(ONE)}),
+    (pydantic.JsonValue, {"a": [1, None]}, {"a": [1, None]}),
+    (list[pydantic.JsonValue], [{}], [{}]),
     (list[Person], [Person(name="a")], [{"name": "a", "born": None, "tags": [], "fullName": ""}]),
     (Annotated[Cat | Dog, pydantic.Field(discriminator="kind")], Dog(), {"kind": "dog"}),
     (Annotated[Cat | Dog, pydantic.Field(discriminator="kind")] | None, None, None),
@@ -210,5 +304,6 @@ ROUND_TRIPS: list[tuple[Any, Any, Any]] = [
     (pydantic.HttpUrl, pydantic.HttpUrl("https://example.org/a"), "https://example.org/a"),
     (Order, Order(ONE, Decimal("1.5"), b"a"), {"id": str(ONE), "total": "1.5", "raw": "YQ=="}),
     (Arrow | None, Arrow(1), ["Arrow", 1]),
+    (Batch[UUID], Batch({ONE}), {"theItems": [str(ONE)], "range": [0, 1]}),
     (Annotated[str, msgspec.Meta(max_length=3)], "abc", "abc"),
 ]

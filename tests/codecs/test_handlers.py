@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from uuid import UUID
 
+import pydantic
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
 from sa_jobqueue import PROVIDED, ConfigurationError, JobContext, PayloadError, Registry, enqueue
+from sa_jobqueue.failures import describe_error
 from sa_jobqueue.runner import Runner
 from tests.codecs.examples import ONE, Point
 from tests.support.handlers import CONTEXT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from elsewhere import Unknown  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
 
 SECRET = "S3CR3T-42"
@@ -106,6 +111,128 @@ def test_types_that_are_local_to_a_function_are_found() -> None:
         return item
 
     assert handler.bind(CONTEXT, handler.call(Local(1)).payload)() == Local(1)
+
+
+def test_types_that_are_local_to_a_function_may_hold_each_other() -> None:
+    """Their fields are texts as well."""
+
+    class Note(TypedDict):
+        id: UUID
+
+    @dataclass
+    class Local:
+        note: Note
+        next: Local | None = None
+
+    registry = Registry()
+
+    @registry.handler("k")
+    def handler(items: list[Local]) -> list[Local]:
+        return items
+
+    items = [Local({"id": ONE}, Local({"id": ONE}))]
+    assert handler.bind(CONTEXT, handler.call(items).payload)() == items
+
+
+class Work:
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+
+    def __call__(self, item: UUID, token: str = "") -> UUID:
+        return item
+
+    async def later(self, item: UUID) -> UUID:
+        return item
+
+
+def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        Work(),
+        Work().__call__,
+        Work().later,
+        functools.partial(Work(), token=SECRET),
+        functools.partial(functools.partial(Work.__call__, Work())),
+        functools.partial(logged(Work().__call__), token=SECRET),
+        logged(functools.partial(Work(), token=SECRET)),
+        functools.cache(Work()),
+    ],
+)
+def test_whatever_can_be_called_has_its_annotations_read(function: Any) -> None:
+    """Where its code stands: they are texts there."""
+    handler = Registry().handler("k")(function)
+    assert handler.call(item=ONE).payload == {"item": str(ONE)}
+    with pytest.raises(TypeError, match=r"expected uuid.UUID, got str \(.*(Work|wrapper)") as caught:
+        handler.call(item=SECRET)
+    assert "token=" not in str(caught.value).partition("(item")[0]
+
+
+def test_a_field_may_be_called_self() -> None:
+    """Names of fields are the application's."""
+
+    def handler(self: int) -> int:
+        return self
+
+    typed = Registry().handler("k")(handler)
+    assert typed(self=1) == 1
+    assert typed.bind(CONTEXT, typed.call(self=1).payload)() == 1
+
+
+def test_a_model_that_names_what_is_nowhere_is_told_when_a_runner_starts() -> None:
+    """As an annotation of the handler's own is."""
+    registry = Registry()
+
+    @registry.handler("k")
+    def handler(item: Incomplete) -> None: ...
+
+    with pytest.raises(TypeError, match=r"a type that .*Incomplete names is not defined"):
+        registry.check()
+
+
+class Incomplete(pydantic.BaseModel):
+    item: Unknown
+
+
+class Even(pydantic.BaseModel):
+    number: int
+
+    @pydantic.field_validator("number")
+    @classmethod
+    def _refuse_odd(cls, number: int) -> int:
+        if number % 2:
+            raise RuntimeError(f"{number} is odd")
+        return number
+
+
+@dataclass
+class EvenRecord:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number % 2:
+            raise LookupError(f"{self.number} is odd")
+
+
+@pytest.mark.parametrize(("kind", "line"), [(Even, "_refuse_odd"), (EvenRecord, "__post_init__")])
+def test_of_code_of_the_application_that_refuses_a_value_the_place_is_stored(kind: Any, line: str) -> None:
+    """Not its text, which quotes the value."""
+
+    def handler(item: Any) -> None: ...
+
+    handler.__annotations__["item"] = kind
+    with pytest.raises(PayloadError, match=r"\$\.item: .* raised (Runtime|Lookup)Error") as caught:
+        Registry().handler("k")(handler).bind(CONTEXT, {"item": {"number": 424243}})
+    told = describe_error(caught.value)
+    assert "424243" not in told
+    assert line in told
 
 
 registry = Registry()
@@ -211,6 +338,24 @@ def test_a_factory_is_called_once_when_a_run_first_needs_it() -> None:
     assert len(made) == 2
 
 
+def test_a_factory_that_needs_what_it_is_to_make_is_told() -> None:
+    """It would wait for itself for ever."""
+    registry = Registry()
+
+    @registry.handler("k")
+    def handler(client: Client = PROVIDED) -> Client:
+        return client
+
+    def make() -> Client:
+        made: Client = handler.bind(CONTEXT, {})()
+        return made
+
+    registry.provide(Client, factory=make)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"provide\(Client\): its factory needs what it is to make"):
+            handler.bind(CONTEXT, {})
+
+
 def test_a_registry_that_includes_another_provides_for_it() -> None:
     """`PROVIDED` says that somebody will; until somebody does, a runner does not start."""
     inner, outer = Registry(), Registry()
@@ -240,6 +385,43 @@ def test_what_a_test_gives_stands_in() -> None:
         return client
 
     assert handler.bind(CONTEXT, {}, {Client: "fake"})() == "fake"
+
+
+def test_what_stands_beside_a_provided_type_is_no_matter() -> None:
+    """Unless it is provided with that."""
+    registry = Registry()
+    registry.provide(Client, client := Client())
+    registry.provide(Annotated[Client, "better"], better := Better())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    registry.provide(Words, words := {"a": "b"})  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    @registry.handler("k")
+    def handler(
+        one: Annotated[Client, "a note"], two: Annotated[Client, "better"] | None, words: Words
+    ) -> Any:
+        return one, two, words
+
+    assert handler.bind(CONTEXT, {})() == (client, better, words)
+
+
+class Words(TypedDict):
+    a: str
+
+
+def test_registries_may_include_each_other() -> None:
+    """And themselves."""
+    one, two = Registry(), Registry()
+
+    @one.handler("k")
+    def handler(client: Client = PROVIDED) -> Client:
+        return client
+
+    for registry, other in ((one, one), (one, two), (two, one), (one, two)):
+        registry.include(other)
+    with pytest.raises(ConfigurationError, match="nobody provides 'client'"):
+        two.check()
+    two.provide(Client, client := Client())
+    one.check()
+    assert handler.bind(CONTEXT, {})() is client
 
 
 def test_wrong_providers_are_refused() -> None:

@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import enum
+import json
+import sys
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import InitVar, dataclass, field
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pydantic
+import pydantic_core
 import pytest
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, mapped_column
 from sqlmodel import Field, SQLModel
 
 from sa_jobqueue.codecs import UnsupportedAnnotationError, codec_for
 from sa_jobqueue.misfits import MisfitError
-from tests.codecs.examples import Cat, Colour, Dog, Level, Line, Options, Order, Page, Person, Point, Tree
+from tests.codecs.examples import (
+    AUTUMN,
+    Box,
+    Cat,
+    Colour,
+    Dog,
+    Level,
+    Line,
+    Options,
+    Order,
+    Page,
+    Person,
+    Point,
+    Tree,
+)
 
 T = TypeVar("T")
 SECRET = "S3CR3T-42"
+UUID_TEXT = "0191d3c2-7f8e-7a3b-9c4d-5e6f7081920"
+#: What AUTUMN says, by its offset.
+SAME = datetime(2026, 10, 25, 2, 30, tzinfo=timezone(timedelta(hours=1)))
 
 
 class Longer(Point):
@@ -60,6 +81,128 @@ class Positive:
     def __post_init__(self) -> None:
         if self.x < 0:
             raise ValueError(f"{self.x} is negative")
+
+
+@dataclass
+class Doubled:
+    x: int
+
+    def __post_init__(self) -> None:
+        self.x *= 2
+
+
+@dataclass
+class Counted:
+    x: int
+    count: int = field(default=0, init=False)
+
+
+@dataclass(init=False)
+class Moved:
+    x: int
+
+    def __init__(self, y: int) -> None:
+        self.x = y
+
+
+@dataclass(slots=True)
+class Slotted:
+    x: int
+
+
+class Next(NamedTuple):
+    x: int
+
+
+class NextOne(Next):
+    def __new__(cls, x: int) -> NextOne:
+        return super().__new__(cls, x + 1)
+
+
+@dataclass
+class Endless(Generic[T]):
+    x: T
+    next: Endless[list[T]] | None = None
+
+
+class Fussy(enum.Enum):
+    A = "a"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        raise KeyError(value)
+
+
+class Bit(enum.IntFlag, boundary=enum.EJECT):
+    A = 1
+
+
+class Judged(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    x: str = ""
+    y: Any = None
+
+    @pydantic.field_validator("x")
+    @classmethod
+    def _judge(cls, x: str) -> str:
+        kind = {"a": ValueError, "b": AssertionError, "c": KeyError, "d": TypeError}.get(x[:1])
+        if kind is not None:
+            raise kind(x)
+        if x[:1] == "e":
+            raise pydantic_core.PydanticCustomError("not_known", "not known: {x}", {"x": x})
+        return x
+
+    @pydantic.field_serializer("x")
+    def _write(self, x: str) -> str:
+        if x[:1] == "f":
+            raise ValueError(x)
+        return x
+
+
+class Zoned(pydantic.BaseModel):
+    zone: ZoneInfo
+
+
+class JudgedStruct(msgspec.Struct):
+    x: str
+
+    def __post_init__(self) -> None:
+        if self.x[:1] in "ab":
+            raise {"a": ValueError, "b": KeyError}[self.x[0]](self.x)
+        if self.x[:1] == "x":
+            sys.exit(self.x)
+
+
+@dataclass
+class Strict:
+    x: str
+
+    def __post_init__(self) -> None:
+        sys.exit(self.x)
+
+
+class Numbered(msgspec.Struct):
+    level: Level
+    constant: Literal[1, 2] = 1
+
+
+class First(msgspec.Struct, tag=1):
+    x: int
+
+
+class Second(msgspec.Struct, tag=2):
+    x: int
+
+
+def _changed(value: Any, **fields: Any) -> Any:
+    for name, one in fields.items():
+        setattr(value, name, one)
+    return value
+
+
+def _holding_itself() -> Any:
+    judged = Judged()
+    return _changed(judged, y=judged)
 
 
 class Hidden(pydantic.BaseModel):
@@ -110,7 +253,18 @@ PASSED: list[tuple[Any, Any, bool, str]] = [
     (dict[int, int], {"1": 1}, True, "a key: expected int, got str"),
     (dict[int, int], {True: 1}, True, "a key: expected int, got bool"),
     (dict[str, list[int]], {"a b": [None]}, True, r"\$\['a b'\]\[0\]: expected int"),
+    (dict[int, int], {10**4000: 1}, False, "a key: an integer of more than 4,000 digits"),
+    (dict[int, int], {10**5000: 1}, False, "a key: an integer of more than 4,000 digits"),
+    (dict[Colour, list[int]], {Colour.RED: [None]}, True, r"\$\.red\[0\]: expected int"),
+    (dict[datetime, int], {AUTUMN: 1, SAME: 2}, False, "a key: two are written alike"),
+    (set[datetime], {AUTUMN, SAME}, False, "two items are written alike"),
     (int | None, SECRET, True, r"expected int \| None, got str"),
+    (Doubled, Doubled(1), False, "Doubled comes back from JSON as another value: its constructor"),
+    (Counted, _changed(Counted(1), count=1), False, "Counted comes back from JSON as another value"),
+    (NextOne, NextOne(1), False, "NextOne comes back from JSON as another value"),
+    (Moved, Moved(1), False, "Moved refuses these fields: it raised TypeError"),
+    (Positive, _changed(Positive(1), x=-42), False, "Positive refuses these fields: it raised ValueError$"),
+    (Slotted, object.__new__(Slotted), False, "Slotted lacks 'x', which was never set"),
     (Point, {"x": 1}, True, "expected tests.codecs.examples.Point, got dict"),
     (Point, Longer(1), True, "got tests.codecs.test_refusals.Longer"),
     (Point, Point("1"), True, r"\$\.x: expected int, got str"),  # type: ignore[arg-type]
@@ -124,6 +278,20 @@ PASSED: list[tuple[Any, Any, bool, str]] = [
     (Person, Person.model_construct(name=7), True, "expected tests.codecs.examples.Person"),
     (Hidden, Hidden(token=SECRET), False, "comes back from JSON as another value"),  # type: ignore[arg-type]
     (Annotated[int, pydantic.Field(gt=0)], -1, False, "greater than 0"),
+    *(
+        (Judged, Judged.model_construct(x=letter + SECRET), False, rf"Judged: {text}$")
+        for letter, text in (
+            ("a", "x: its own code raised ValueError"),
+            ("b", "x: its own code raised AssertionError"),
+            ("c", "its own code raised KeyError"),
+            ("d", "its own code raised TypeError"),
+            ("e", "x: refused as not_known"),
+        )
+    ),
+    (Judged, Judged.model_construct(x="f" + SECRET), True, "expected .*Judged that its own dump can write"),
+    (Judged, Judged(y=b"\xff"), False, "Judged: its own dump raised UnicodeDecodeError"),
+    (Judged, Judged(y=10**5000), False, "Judged: its own code raised ValueError"),
+    (Judged, _holding_itself(), False, "Judged: its own dump raised ValueError"),
     (Cat | Person, 7, True, "expected"),
     (Order, Order(SECRET, Decimal(1)), False, "Order: "),  # type: ignore[arg-type]
     (Order, {"id": SECRET}, True, "expected tests.codecs.examples.Order, got dict"),
@@ -150,6 +318,14 @@ STORED: list[tuple[Any, Any, str]] = [
     (bool, 1, "expected bool, got int"),
     (float, "7", "expected float, got str"),
     (float, 2**53 + 1, "no float holds exactly"),
+    (float, json.loads("1e400"), "too large for a float"),
+    *(
+        (kind, {"x": "x" + SECRET}, text)
+        for kind, text in (
+            (Strict, "it raised SystemExit$"),
+            (JudgedStruct, "its own code raised SystemExit$"),
+        )
+    ),
     (uuid.UUID, SECRET, "expected uuid.UUID, got a text that is none"),
     (datetime, SECRET, "a text that is none"),
     (datetime, 7, "expected datetime.datetime, got int"),
@@ -170,6 +346,12 @@ STORED: list[tuple[Any, Any, str]] = [
     (dict[int, int], {"1.5": 1}, "a key: expected the digits of an int"),
     (dict[int, int], {"٣": 1}, "a key: expected the digits of an int"),
     (dict[uuid.UUID, int], {SECRET: 1}, "a key: expected uuid.UUID"),
+    (dict[int, int], {"1": 1, "01": 2}, "a key: two are read alike"),
+    (dict[uuid.UUID, int], dict.fromkeys([UUID_TEXT + "a", UUID_TEXT + "A"], 1), "a key: two are read alike"),
+    (set[Any], [[1]], "an item that no set can hold"),
+    (frozenset[Point], [{"x": 1}], "an item that no set can hold"),
+    (Fussy, SECRET, "expected .*Fussy: it raised KeyError$"),
+    (Bit, 6, "expected .*Bit, got none of its values: 1"),
     (int | None, SECRET, r"expected int \| None, got str"),
     (Point, [], "expected tests.codecs.examples.Point, got list"),
     (Point, {}, "tests.codecs.examples.Point lacks 'x'"),
@@ -183,6 +365,13 @@ STORED: list[tuple[Any, Any, str]] = [
         "name: Input should be a valid string; born: Input should be a valid date",
     ),
     (Order, {"id": SECRET, "total": "1"}, r"Invalid UUID - at `\$.id`"),
+    (Zoned, {"zone": SECRET}, "Zoned: zone: refused as zoneinfo_str"),
+    (Annotated[uuid.UUID, pydantic.Field()], SECRET, "should be a valid UUID$"),
+    (JudgedStruct, {"x": f"a{SECRET}"}, "JudgedStruct: its own code raised ValueError$"),
+    (list[JudgedStruct], [{"x": f"b{SECRET}"}], "JudgedStruct: its own code raised KeyError$"),
+    (Numbered, {"level": 424242}, r"Numbered: Invalid enum value - at `\$.level`$"),
+    (Numbered, {"level": 1, "constant": 424242}, r"Invalid enum value - at `\$.constant`$"),
+    (First | Second, {"type": 424242}, r"Invalid value - at `\$.type`$"),
     (Kinded, {"kind": SECRET}, "Kinded: Invalid enum value"),
     (
         Annotated[Cat | Dog, pydantic.Field(discriminator="kind")],
@@ -199,6 +388,8 @@ def test_what_is_stored_is_checked_when_it_is_read(annotation: Any, stored: Any,
     with pytest.raises(MisfitError, match=text) as caught:
         codec_for(annotation).decode(stored)
     assert SECRET not in str(caught.value)
+    assert "424242" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 @pytest.mark.parametrize(
@@ -222,6 +413,8 @@ def test_what_is_stored_is_checked_when_it_is_read(annotation: Any, stored: Any,
         (dict[float, int], "a key of an object can't be float"),
         (dict[tuple[int, int], int], "a key of an object can't be"),
         (WithInitVar, "InitVar 'x'"),
+        (Endless[int], "holds types without end: use a dataclass"),
+        (Box[Annotated[int, []]], "Annotated.* has no hash"),
         (Pairs, "has a value that is tuple"),
         (Literal[b"a"], "has a value that is bytes"),
     ],

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
+import pydantic
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -103,6 +105,21 @@ def test_a_reference_is_written_as_its_field_asks(session: Session, application:
     session.commit()
     drained(session, Drained(done=2))
     assert heard == [(ticket.id, [document.id]), (ticket.id, None)]
+
+
+def test_a_reference_stands_for_a_constrained_number(session: Session) -> None:
+    """The constraint is checked in the flush that knows it."""
+    registry, got = Registry(), []
+
+    @registry.handler("k")
+    def handler(document_id: pydantic.PositiveInt, other: Annotated[int, msgspec.Meta(gt=0)]) -> None:
+        got.append((document_id, other))
+
+    session.add(document := Document(title="a"))
+    session.add(enqueue(handler.call(document_id=ref(document), other=ref(document))))
+    session.flush()
+    drained(session, Drained(done=1), registry)
+    assert got == [(document.id, document.id)]
 
 
 @pytest.mark.parametrize("flushed", [False, True])

@@ -92,6 +92,15 @@ def test_a_failure_names_the_version_and_no_value(upcaster: Any, error: str) -> 
     assert "hunter2" not in told
 
 
+def test_a_payload_that_is_nested_deeper_than_python_can_copy_is_refused() -> None:
+    """Somebody else's SQL may have stored it."""
+    payload: list[Any] = []
+    for _ in range(900):
+        payload = [payload]
+    with pytest.raises(PayloadError, match="kind 'k': the payload is nested too deep"):
+        upcast("k", payload, 1, 2, {1: lambda old: old})
+
+
 def test_an_upcaster_may_settle_the_job() -> None:
     """What is of no use any more need not be brought up."""
 
