@@ -12,7 +12,7 @@ from sa_jobqueue.codecs.adapters import Adapted, owner_of
 from sa_jobqueue.codecs.base import ANYTHING, Codec
 from sa_jobqueue.codecs.containers import Array, Object, Row, Union, Unordered, is_key
 from sa_jobqueue.codecs.records import Record, fill_record, is_record, new_record
-from sa_jobqueue.codecs.scalars import INT, SCALARS, TEXT, Constants, Members
+from sa_jobqueue.codecs.scalars import FLOAT, INT, NUMBER, SCALARS, TEXT, Constants, Members
 from sa_jobqueue.misfits import type_name
 
 if TYPE_CHECKING:
@@ -128,11 +128,8 @@ class _Reader:
         members = [self.read(argument) for argument in arguments]
         if ANYTHING in members:
             return ANYTHING
-        names = {member.name for member in members}
-        if "float" in names:
-            members = [
-                member for member in members if member is not INT
-            ]  # an int passes as the float that equals it
+        if INT in members and FLOAT in members:
+            members = [member for member in members if member not in (INT, FLOAT)] + [NUMBER]
         if len(members) == 1:
             return members[0]
         try:

@@ -81,6 +81,25 @@ class Float(Codec):
         return exact
 
 
+class Number(Codec):
+    """int or float: JSON tells 7 from 7.0, so each comes back as it was."""
+
+    name = "int | float"
+    writes = frozenset(["number"])
+
+    def encode(self, value: Any) -> Any:
+        return (FLOAT if isinstance(value, float) else INT).encode(value)
+
+    def decode(self, value: Any) -> Any:
+        return (FLOAT if isinstance(value, float) else INT).decode(value)
+
+    def matches(self, value: object) -> bool:
+        return FLOAT.matches(value)
+
+    def takes(self, kind: type) -> bool:
+        return FLOAT.takes(kind)
+
+
 class Text(Codec):
     """A class whose values have a text that says everything: `write` makes it and `read` makes the value of it."""
 
@@ -249,6 +268,7 @@ def _bytes(text: str) -> bytes:
 NONE = Own(type(None), "null")
 INT = Own(int, "number")
 FLOAT = Float()
+NUMBER = Number()
 TEXT = Own(str, "text")
 
 #: The classes that are codecs of their own.

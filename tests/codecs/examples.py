@@ -255,6 +255,8 @@ ROUND_TRIPS: list[tuple[Any, Any, Any]] = [
     (int | None, None, None),
     (typing.Optional[datetime], datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00+00:00"),  # noqa: UP045
     (int | float | str, 7, 7),
+    (int | float, 2**53 + 1, 2**53 + 1),
+    (int | float | None, 7.0, 7.0),
     (int | float | str, "7", "7"),
     (bool | int, True, True),
     (Colour | int, Colour.BLUE, "blue"),

@@ -193,7 +193,7 @@ def test_a_model_that_names_what_is_nowhere_is_told_when_a_runner_starts() -> No
     @registry.handler("k")
     def handler(item: Incomplete) -> None: ...
 
-    with pytest.raises(TypeError, match=r"a type that .*Incomplete names is not defined"):
+    with pytest.raises(ConfigurationError, match=r"a type that .*Incomplete names is not defined"):
         registry.check()
 
 
