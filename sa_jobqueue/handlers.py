@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 from sa_jobqueue import arguments
 from sa_jobqueue.callables import is_async, takes
@@ -111,9 +111,29 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         """What the function takes. Raises TypeError for an annotation that can't be resolved."""
         return self._reader.signature
 
+    @property
+    def _sa_instance_state(self) -> NoReturn:
+        # What session.add() asks for, as of a call.
+        raise TypeError(
+            f"expected a Job from enqueue(), got the handler of {self.kind!r}: write enqueue({self._name}.call(...)), with "
+            "the arguments of the function"
+        )
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__name__", "handler")
+
     def __call__(self, *args: _Direct.args, **kwargs: _Direct.kwargs) -> _Result:
         """Call the function itself, here and now: no job, no retry."""
-        return self.function(*args, **kwargs)
+        try:
+            return self.function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # it was not entered
+                error.add_note(
+                    f"this calls the function itself: write enqueue({self._name}.call(...)) for a job, or in a test "
+                    f"perform({self._name}.call(...)) for one run"
+                )
+            raise
 
     def call(self, *args: _Fields.args, **kwargs: _Fields.kwargs) -> HandlerCall:
         """A call to hand to `enqueue()`: the arguments without the context, and this handler's settings.

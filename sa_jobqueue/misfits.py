@@ -47,3 +47,11 @@ def short(text: str) -> str:
 def type_name(kind: type) -> str:
     """The name of a class as its author would write it: builtins bare, others with their module."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def row_advice(value: object) -> str | None:
+    """What stands in a payload for an object of a mapped class; None for anything else."""
+    # Not by hasattr(), which asks a property of the same name.
+    if "_sa_instance_state" not in getattr(value, "__dict__", ()):
+        return None
+    return "pass its primary key, or ref(obj) while it has none yet"

@@ -141,7 +141,9 @@ def test_an_object_of_a_session_is_refused_with_what_to_pass(session: Session) -
         TypeError, match=r"\$\.document: .*Document is no JSON type: pass its primary key, or ref\(obj\)"
     ):
         enqueue("k", {"document": document})
-    with pytest.raises(TypeError, match=r"\$\.ticket_id: expected uuid.UUID, got .*Document"):
+    with pytest.raises(
+        TypeError, match=r"\$\.ticket_id: expected uuid.UUID, got .*Document: pass its primary key, or"
+    ):
         close.call(ticket_id=document)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
