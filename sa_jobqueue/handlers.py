@@ -22,7 +22,7 @@ from sa_jobqueue.key_settings import check_on_conflict, check_scope
 from sa_jobqueue.names import check_name, hint
 from sa_jobqueue.payloads import MAX_PAYLOAD_BYTES
 from sa_jobqueue.periods import Period
-from sa_jobqueue.providers import Providers, advice
+from sa_jobqueue.providers import Providers, advice, asked
 from sa_jobqueue.records import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PAYLOAD_VERSION,
@@ -198,6 +198,12 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
                     f"handler({self.kind!r}): nobody provides {name!r} of {function_name(self.function)}: "
                     f"{advice(annotation)}"
                 )
+
+    def is_given(self, kind: Any) -> bool:
+        """Whether what is provided for this type has a place: a parameter of the function, or in a registry around it."""
+        return self._providers.knows(kind) or any(
+            kind in asked(annotation) for annotation in self.signature.provided.values()
+        )
 
     def decide(self, attempt: int, error: BaseException) -> Decision:
         """What becomes of a failed attempt: nothing more for a permanent error, else what the policy says."""

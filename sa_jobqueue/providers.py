@@ -77,7 +77,7 @@ class Providers:
 
         Raises ConfigurationError when nobody provides it, and what a factory raises.
         """
-        for kind in _asked(annotation):
+        for kind in asked(annotation):
             if kind in instead:
                 return instead[kind]
         if (provider := self._find(annotation, set())) is None:
@@ -86,7 +86,7 @@ class Providers:
 
     def _find(self, annotation: Any, seen: set[int]) -> Provider | None:
         seen.add(id(self))
-        for kind in _asked(annotation):
+        for kind in asked(annotation):
             if (own := self._by_type.get(kind)) is not None:
                 return own
         for wider in self._wider:
@@ -113,7 +113,7 @@ def advice(annotation: Any) -> str:
     return f"jobs.provide({told(annotation)}, ...), on the registry of the handler or one that includes it"
 
 
-def _asked(annotation: Any) -> tuple[Any, ...]:
+def asked(annotation: Any) -> tuple[Any, ...]:
     """The annotation itself, for `sessionmaker[Session]` the bare class as well, and for a union each of its members.
 
     What can't be a key is nobody's.
@@ -125,6 +125,6 @@ def _asked(annotation: Any) -> tuple[Any, ...]:
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return tuple(
-            kind for one in typing.get_args(annotation) if one is not NoneType for kind in _asked(one)
+            kind for one in typing.get_args(annotation) if one is not NoneType for kind in asked(one)
         )
     return (annotation,) if origin is None else (annotation, origin)
