@@ -1,7 +1,7 @@
 """Plain values that cross the layers: what is asked of the store and what it answers.
 
-Frozen, free of sessions and connections, safe to pickle. No logic beyond reading their own fields. What a runner makes
-for every single job is a named tuple: making a frozen dataclass takes up to eight times as long.
+Frozen, free of sessions and connections, safe to pickle. No logic beyond reading their own fields. What is made for
+every single job is a named tuple: making a frozen dataclass takes up to eight times as long.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ MOST_ATTEMPTS = LAST_PAYLOAD_VERSION = 2_000_000_000
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """What became of one enqueued job; outlives the session, expiry and commit.
 
     `outcome` is "created", or tells what was done about the job that already held the idempotency key, whose id is `id`:
@@ -62,12 +61,11 @@ class Enqueued:
         return f"Enqueued(id={self.id}, outcome={self.outcome!r}{told})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(NamedTuple):
     """One row to insert, checked and complete: the payload is JSON text, times are aware."""
 
+    payload: str
     kind: str
-    payload: str = field(repr=False)
     queue: str = DEFAULT_QUEUE
     payload_version: int = DEFAULT_PAYLOAD_VERSION
     priority: int = DEFAULT_PRIORITY
@@ -89,9 +87,12 @@ class NewJob:
         """The value that the unique index guards."""
         return self.idempotency_key if self.bucket is None else f"{self.idempotency_key}@{self.bucket}"
 
+    def __repr__(self) -> str:
+        # Never the payload, for reprs end up in logs.
+        return f"NewJob(kind={self.kind!r}, queue={self.queue!r}, unique_key={self.unique_key!r})"
 
-@dataclass(frozen=True, slots=True)
-class Inserted:
+
+class Inserted(NamedTuple):
     """The store's answer for one `NewJob`.
 
     `values` holds columns of the row by name: of a created one those that the database chose, of any other all but the
@@ -109,7 +110,8 @@ class Inserted:
     @property
     def told(self) -> Enqueued:
         """What the caller is told."""
-        return Enqueued(self.id, self.outcome, JobStatus(self.values.get("status", JobStatus.READY)))
+        status = self.values.get("status")
+        return Enqueued(self.id, self.outcome, JobStatus.READY if status is None else JobStatus(status))
 
 
 class ClaimedJob(NamedTuple):

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from sqlalchemy import inspect
+from sqlalchemy.orm.attributes import instance_state
 
+from sa_jobqueue.batch import Batch
 from sa_jobqueue.entry.keys import refuse_own_key
+from sa_jobqueue.entry.objects import Listed, Passing
 from sa_jobqueue.entry.references import stored_value
 from sa_jobqueue.entry.request import passed_instead, request_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
-from sa_jobqueue.store.inserts import insert_jobs
+from sa_jobqueue.store.inserts import enqueue_jobs
 from sa_jobqueue.store.sessions import enqueuing_connection, own_key, run_on
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Iterator
 
     from sqlalchemy import Connection
     from sqlalchemy.orm import InstanceState, Session
 
+    from sa_jobqueue.entry.objects import Objects
     from sa_jobqueue.payloads import Ref
     from sa_jobqueue.records import Enqueued, NewJob
     from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
@@ -37,8 +42,10 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine
     """Insert jobs from `enqueue()` now, and tell for each, in order, its id and what became of it.
 
     One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Several jobs with one key
-    are treated as if they came one after another. The Job objects stay outside the session; their `enqueued` is set. With an async target this is a coroutine, and nothing happens until it is
-    awaited. On a connection in AUTOCOMMIT every statement is a transaction of its own; a session in it is refused.
+    are treated as if they came one after another. The Job objects stay outside the session, and `enqueued` is set on
+    those that the caller keeps: no others are held, so that a generator makes a large batch in little memory. With an
+    async target this is a coroutine, and nothing happens until it is awaited. On a connection in AUTOCOMMIT every
+    statement is a transaction of its own; a session in it is refused.
 
     Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
     note names its index, and nothing has been inserted.
@@ -47,40 +54,38 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine
 
 
 def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enqueued]:
-    items, new_jobs = _collected(jobs)
-    if not items:
+    there, batch = _collected(jobs)
+    if not batch:
         return []
-    refuse_own_key(own_key(target), new_jobs)
-    connection = enqueuing_connection(target)
-    result = []
-    for job, answer in zip(items, insert_jobs(connection, new_jobs), strict=True):
-        vars(job)["_enqueued"] = enqueued = answer.told
-        result.append(enqueued)
-    return result
+    refuse_own_key(own_key(target), batch)
+    told = enqueue_jobs(enqueuing_connection(target), batch)
+    for position, job in there:
+        vars(job)["_enqueued"] = told[position]
+    return told
 
 
-def _collected(jobs: Iterable[Job]) -> tuple[list[Job], list[NewJob]]:
-    """Everything the iterable gives, checked, before the first SQL."""
-    items: list[Job] = []
-    new_jobs: list[NewJob] = []
-    seen: set[int] = set()
+def _collected(jobs: Iterable[Job]) -> tuple[Iterator[tuple[int, Job]], Batch]:
+    """Everything the iterable gives, checked, before the first SQL; and which of the objects are still there, later on."""
+    objects: Objects = Passing()
+    if isinstance(jobs, Sequence):
+        jobs = tuple(jobs)  # under asyncio others may change a list before it is answered
+        objects = Listed(jobs)
+    batch = Batch()
     try:
         for job in jobs:
-            new_jobs.append(_complete(job, seen))
-            items.append(job)
+            batch.append(_complete(job, objects))
     except Exception as error:
-        error.add_note(f"enqueue_many(): at index {len(items)} of the jobs; none was inserted")
+        error.add_note(f"enqueue_many(): at index {len(batch)} of the jobs; none was inserted")
         raise
-    return items, new_jobs
+    return objects.there(), batch
 
 
-def _complete(job: Any, seen: set[int]) -> NewJob:
+def _complete(job: Any, objects: Objects) -> NewJob:
     if not isinstance(job, Job):
         raise TypeError(f"expected a Job from enqueue(), got {passed_instead(job)}")
-    if id(job) in seen:
+    if not objects.add(job):
         raise ValueError(f"{job!r} is there twice: make one Job for each with enqueue()")
-    seen.add(id(job))
-    state = inspect(job)
+    state = instance_state(job)
     if state.key is not None:
         raise EnqueueError(f"{job!r} is stored already: make another with enqueue()")
     if state.session is not None:

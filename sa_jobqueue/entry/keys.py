@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.errors import EnqueueError
@@ -43,12 +43,16 @@ class Key:
         key = self.given or self._made(new_job.kind, payload)
         if key is None:
             return new_job
-        new_job = replace(new_job, idempotency_key=key, key_scope="row", on_conflict=self.on_conflict)
-        if not isinstance(self.scope, Period):
-            return replace(new_job, key_scope=self.scope)
-        length, at = self.scope.length, self.scope.at
-        return (
-            replace(new_job, period=length) if at is None else replace(new_job, bucket=bucket_of(at, length))
+        period, bucket, scope = None, None, self.scope
+        if isinstance(scope, Period):
+            length, at = scope.length, scope.at
+            scope = "row"
+            if at is None:
+                period = length
+            else:
+                bucket = bucket_of(at, length)
+        return new_job._replace(
+            idempotency_key=key, key_scope=scope, on_conflict=self.on_conflict, period=period, bucket=bucket
         )
 
     def is_plain(self, new_job: NewJob) -> bool:

@@ -6,9 +6,8 @@ that it can be inserted again after a rollback.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sa_jobqueue import arguments
 from sa_jobqueue.entry.keys import Key, read_key
@@ -48,8 +47,7 @@ _GIVEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What was asked for. `payload` is a copy, in which `refs` stand in the place of values; `key` may be made of it.
 
     `limit` is what the payload may take in bytes, `limit_setting` what raises it.
@@ -75,7 +73,7 @@ class Request:
         if not self.refs:
             return self.new_job, self.payload
         payload = resolve(self.payload, value_of)
-        new_job = replace(self.new_job, payload=self._encoded(payload))
+        new_job = self.new_job._replace(payload=self._encoded(payload))
         return (new_job if self.key is None else self.key.put(new_job, payload)), payload
 
 
@@ -278,8 +276,8 @@ def _request(
     limit = MAX_PAYLOAD_BYTES if max_payload_bytes is None else arguments.max_payload_bytes(max_payload_bytes)
     fixed = fix(payload, limit=limit, setting=limit_setting)
     new_job = NewJob(
-        kind=arguments.name("kind", kind),
         payload=fixed.text,
+        kind=arguments.name("kind", kind),
         queue=DEFAULT_QUEUE if queue is None else arguments.name("queue", queue),
         payload_version=DEFAULT_PAYLOAD_VERSION
         if payload_version is None

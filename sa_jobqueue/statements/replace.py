@@ -14,7 +14,7 @@ from sqlalchemy import Boolean, case, column, func, null, select, true, update
 
 from sa_jobqueue.models import SMALL_COLUMNS, jobs, schema_in_use
 from sa_jobqueue.sql import array, moment
-from sa_jobqueue.statements.insert import COLUMNS, asked_for, insert_parameters
+from sa_jobqueue.statements.insert import COLUMNS, asked_for, given_arrays, insert_parameters
 from sa_jobqueue.statements.parts import unmeasured
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def change_waiting() -> ReturningUpdate[Any]:
     )
 
 
-def change_parameters(new_jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+def change_parameters(new_jobs: Sequence[NewJob]) -> dict[str, Any]:
     """The arrays for `change_waiting()`."""
     parameters = {_PREFIX + name: column for name, column in insert_parameters(new_jobs).items()}
     parameters[_PREFIX + _REPLACES] = [new_job.on_conflict == "replace" for new_job in new_jobs]
@@ -66,8 +66,9 @@ def change_parameters(new_jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 def _waiting() -> CTE:
     """The ready rows that hold the keys, locked in key order, beside what is asked for."""
     columns = [*((name, item) for name, item, _ in COLUMNS), (_REPLACES, Boolean)]
+    arrays = [*given_arrays(_PREFIX), array(_PREFIX + _REPLACES, Boolean)]
     given = (
-        func.unnest(*(unmeasured(array(_PREFIX + name, item)) for name, item in columns))
+        func.unnest(*map(unmeasured, arrays))
         .table_valued(*(column(name, item) for name, item in columns))
         .render_derived(name="given")
     )

@@ -9,9 +9,9 @@ holder            ready          running       done, dead, cancelled
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sa_jobqueue.batch import kinds_of
 from sa_jobqueue.errors import DuplicateKeyError
 from sa_jobqueue.periods import bucket_of
 from sa_jobqueue.queries.keys import holders_of_keys, transaction_time
@@ -75,12 +75,12 @@ def _outcome(new_job: NewJob, status: str) -> EnqueueOutcome | None:
 
 def with_buckets(connection: Connection, new_jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """The same with a bucket for each that leaves its choice to the database: that of the transaction's start."""
-    if all(new_job.period is None for new_job in new_jobs):
+    if all(kind.period is None for kind in kinds_of(new_jobs)):
         return new_jobs
     now = connection.execute(transaction_time()).scalar_one()
     return [
         new_job
         if new_job.period is None
-        else replace(new_job, bucket=bucket_of(now, new_job.period), period=None)
+        else new_job._replace(bucket=bucket_of(now, new_job.period), period=None)
         for new_job in new_jobs
     ]

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sqlalchemy import TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 
+from sa_jobqueue.batch import Batch, kinds_of, payloads_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.failures import hide_values
 from sa_jobqueue.models import jobs
 from sa_jobqueue.queries.session import unheard
-from sa_jobqueue.records import Inserted
+from sa_jobqueue.records import Enqueued, Inserted
+from sa_jobqueue.statements.insert import SHOWN, insert_job, insert_parameter, insert_parameters
 from sa_jobqueue.statements.insert import insert_jobs as insert_statement
-from sa_jobqueue.statements.insert import insert_parameters
 from sa_jobqueue.store.callers_connection import in_autocommit
 from sa_jobqueue.store.conflicts import answer_held, holders, refusal, with_buckets
-from sa_jobqueue.store.same_key import folded, grouped, is_changed, parts, refused
+from sa_jobqueue.store.same_key import arranged, is_changed, parts, refused
 from sa_jobqueue.store.schema import cure, place
 from sa_jobqueue.store.trouble import sqlstate_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection
 
     from sa_jobqueue.records import NewJob
+    from sa_jobqueue.store.same_key import Sending
 
 #: Bounds of one statement: more jobs are no faster, and more text would near the gigabyte that an array can take.
 CHUNK, CHUNK_TEXT = 5_000, 32 * 1024 * 1024
@@ -35,7 +39,16 @@ CHUNK, CHUNK_TEXT = 5_000, 32 * 1024 * 1024
 ROUNDS = 20
 _UNDEFINED_TABLE, _UNDEFINED_COLUMN = "42P01", "42703"
 
-Answers = dict[int, Inserted]
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Form(Generic[AnswerT]):
+    """What the caller gets for each job: of a row that has just been inserted, and of any answer about a key."""
+
+    shown: bool
+    of_row: Callable[[Any], AnswerT]
+    of_answer: Callable[[Inserted], AnswerT]
 
 
 def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -50,6 +63,15 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
     go on. Raises EnqueueError for a database other than PostgreSQL, before any SQL, and when a trigger or rule swallows
     rows. No text of a database's error holds values of a job; its `params` and the driver's diagnostics still do.
     """
+    return _insert(connection, new_jobs, _SHOWN)
+
+
+def enqueue_jobs(connection: Connection, new_jobs: Batch) -> list[Enqueued]:
+    """The same, where no object is going to show the rows: answers with what the caller is told, and no more."""
+    return _insert(connection, new_jobs, _TOLD)
+
+
+def _insert(connection: Connection, new_jobs: Sequence[NewJob], form: _Form[AnswerT]) -> list[AnswerT]:
     if connection.dialect.name != "postgresql":
         raise EnqueueError(
             f"jobs live in PostgreSQL, and this connection goes to {connection.dialect.name}: bind the Job class to "
@@ -61,7 +83,7 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
             connection.execute(unheard())
         new_jobs = with_buckets(connection, new_jobs)
         with _as_a_whole(connection, new_jobs):
-            return _insert_all(connection, new_jobs)
+            return _insert_all(connection, new_jobs, form)
     except DBAPIError as error:
         hide_values(error)  # payloads, and error texts end up in logs
         if _lacks_table(error):
@@ -75,7 +97,7 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
 
 def _as_a_whole(connection: Connection, new_jobs: Sequence[NewJob]) -> AbstractContextManager[Any]:
     """A savepoint where a duplicate may stop the call half-way; a single job has written nothing by then."""
-    if len(new_jobs) < 2 or all(new_job.on_conflict != "raise" for new_job in new_jobs):
+    if len(new_jobs) < 2 or all(kind.on_conflict != "raise" for kind in kinds_of(new_jobs)):
         return nullcontext()
     if in_autocommit(connection):
         raise EnqueueError(
@@ -85,75 +107,88 @@ def _as_a_whole(connection: Connection, new_jobs: Sequence[NewJob]) -> AbstractC
     return connection.begin_nested()
 
 
-def _insert_all(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inserted]:
-    groups = grouped(new_jobs)
-    jobs_of = [[new_jobs[position] for position in group] for group in groups]
-    sent = [folded(same) for same in jobs_of]
-    answers = _answers(connection, sent)
+def _insert_all(connection: Connection, new_jobs: Sequence[NewJob], form: _Form[AnswerT]) -> list[AnswerT]:
+    sending = arranged(new_jobs)
+    answers, free = _answers(connection, sending, form)
+    if not sending.keyed:
+        return free
+    jobs_of = {at: [new_jobs[position] for position in group] for at, group in sending.same.items()}
     lacking: list[str] = []
-    for at, (group, same) in enumerate(zip(groups, jobs_of, strict=True)):
-        if same[0].idempotency_key is None:
-            break  # all that follow have none either
+    for at in range(sending.keyed):
+        same = jobs_of.get(at) or [sending.sent[at]]
         if places := refused(same, answers[at]):
-            raise refusal(sent[at], answers[at], [group[place] for place in places])
+            group = sending.same.get(at) or [sending.positions[at]]
+            raise refusal(sending.sent[at], answers[at], [group[place] for place in places])
         if answers[at].created and is_changed(same):
-            lacking.append(sent[at].unique_key or "")
+            lacking.append(sending.sent[at].unique_key or "")
     rows = holders(connection, lacking) if lacking else {}
-    told: Answers = {}
-    for at, (group, same) in enumerate(zip(groups, jobs_of, strict=True)):
-        if len(group) == 1:
-            told[group[0]] = answers[at]
+    told = dict(zip(sending.positions[sending.keyed :], free, strict=True))
+    for at in range(sending.keyed):
+        if (shared := jobs_of.get(at)) is None:
+            told[sending.positions[at]] = form.of_answer(answers[at])
             continue
-        told.update(zip(group, parts(same, answers[at], rows.get(sent[at].unique_key or "")), strict=True))
+        each = parts(shared, answers[at], rows.get(sending.sent[at].unique_key or ""))
+        told.update(zip(sending.same[at], map(form.of_answer, each), strict=True))
     return [told[position] for position in range(len(new_jobs))]
 
 
-def _answers(connection: Connection, sent: Sequence[NewJob]) -> Answers:
-    """Repeat insert and read until every key has answered: a holder may vanish between the two.
+def _answers(
+    connection: Connection, sending: Sending, form: _Form[AnswerT]
+) -> tuple[dict[int, Inserted], list[AnswerT]]:
+    """By place what is told of each key, and of all without a key in their order.
 
-    All that can be inserted comes before all that is changed, each in the order of the keys: who waits for a row that
-    another call changes has nothing that this one waits for.
+    Repeats insert and read until every key has answered: a holder may vanish between the two. All that can be inserted
+    comes before all that is changed, each in the order of the keys: who waits for a row that another call changes has
+    nothing that this one waits for.
     """
-    answers: Answers = {}
-    missing = list(range(len(sent)))
+    answers: dict[int, Inserted] = {}
+    free: list[AnswerT] = []
+    missing: Sequence[int] = range(len(sending.sent))
     for _ in range(ROUNDS):
-        for chunk in _chunks(sent, missing):
-            _insert_once(connection, sent, chunk, answers)
-        missing = [at for at in missing if at not in answers]
-        for chunk in _chunks(sent, missing):
-            held = {sent[at].unique_key or "": at for at in chunk}
-            told = answer_held(connection, {key: sent[at] for key, at in held.items()})
+        for places, new_jobs in _chunks(sending.sent, missing):
+            keyed = _places(places, new_jobs) if sending.keyed else {}
+            rows = _insert_once(connection, new_jobs, form.shown)
+            # Ids are given out in the order of the INSERT, but RETURNING promises no order of its own.
+            without_key = sorted((row for row in rows if row[1] is None), key=itemgetter(0))
+            _check_count(len(places) - len(keyed), len(without_key))
+            free += map(form.of_row, without_key)
+            if isinstance(sending.sent, Batch):  # without keys nothing is sent twice
+                sending.sent.forget(slice(places[0], places[-1] + 1))
+            if keyed:
+                answers |= {keyed[row[1]]: _created(row) for row in rows if row[1] is not None}
+        missing = [at for at in range(sending.keyed) if at not in answers]
+        for places, new_jobs in _chunks(sending.sent, missing):
+            held = _places(places, new_jobs)
+            told = answer_held(connection, dict(zip(held, new_jobs, strict=True)))
             answers |= {held[key]: answer for key, answer in told.items()}
         if not (missing := [at for at in missing if at not in answers]):
-            return answers
-    raise _unanswered(connection, sent[missing[0]])
+            return answers, free
+    raise _unanswered(connection, sending.sent[missing[0]])
 
 
-def _insert_once(
-    connection: Connection, new_jobs: Sequence[NewJob], chunk: list[int], answers: Answers
-) -> None:
-    rows = connection.execute(insert_statement(), insert_parameters([new_jobs[at] for at in chunk])).all()
-    by_key: dict[str, int] = {}
-    free: list[int] = []
-    for position in chunk:
-        if (key := new_jobs[position].unique_key) is None:
-            free.append(position)
-        else:
-            by_key[key] = position
-    without_key = []
-    for row in rows:
-        if row.unique_key is None:
-            without_key.append(row)
-        else:
-            answers[by_key[row.unique_key]] = _created(row)
-    if len(without_key) != len(free):
+def _places(places: Sequence[int], new_jobs: Sequence[NewJob]) -> dict[str, int]:
+    """Where each key stands."""
+    return {
+        key: at
+        for at, new_job in zip(places, new_jobs, strict=True)
+        if (key := new_job.unique_key) is not None
+    }
+
+
+def _insert_once(connection: Connection, new_jobs: Sequence[NewJob], shown: bool) -> Sequence[Any]:
+    if len(new_jobs) == 1:
+        alone = new_jobs[0]
+        statement = insert_job(keyed=alone.idempotency_key is not None, shown=shown)
+        return connection.execute(statement, insert_parameter(alone)).all()
+    return connection.execute(insert_statement(shown=shown), insert_parameters(new_jobs)).all()
+
+
+def _check_count(sent: int, came_back: int) -> None:
+    if sent != came_back:
         raise EnqueueError(
-            f"{len(free)} jobs were sent and {len(without_key)} rows came back: does a trigger, a rule or a row "
+            f"{sent} jobs were sent and {came_back} rows came back: does a trigger, a rule or a row "
             "security policy on the job table swallow them?"
         )
-    # Ids are given out in the order of the INSERT, but RETURNING promises no order of its own.
-    for position, row in zip(free, sorted(without_key, key=lambda row: row.id), strict=True):
-        answers[position] = _created(row)
 
 
 def _unanswered(connection: Connection, new_job: NewJob) -> EnqueueError:
@@ -173,29 +208,34 @@ def _unanswered(connection: Connection, new_job: NewJob) -> EnqueueError:
 
 
 def _created(row: Any) -> Inserted:
-    id_, unique_key, run_at, created_at, updated_at = row
-    values = {
-        "id": id_,
-        "unique_key": unique_key,
-        "run_at": run_at,
-        "created_at": created_at,
-        "updated_at": updated_at,
-    }
-    return Inserted(id_, "created", values)
+    return Inserted(
+        row[0], "created", dict(zip(SHOWN, row, strict=False))
+    )  # of a brief answer the first ones
 
 
-def _chunks(new_jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
-    chunk: list[int] = []
-    text = 0
-    for position in positions:
-        size = len(new_jobs[position].payload)
-        if chunk and (len(chunk) == CHUNK or text + size > CHUNK_TEXT):
-            yield chunk
-            chunk, text = [], 0
-        chunk.append(position)
+_SHOWN = _Form(shown=True, of_row=_created, of_answer=lambda answer: answer)
+_TOLD = _Form(
+    shown=False,
+    of_row=lambda row: Enqueued(row[0], "created"),
+    of_answer=lambda answer: answer.told,
+)
+
+
+def _chunks(
+    new_jobs: Sequence[NewJob], places: Sequence[int]
+) -> Iterator[tuple[Sequence[int], Sequence[NewJob]]]:
+    """The jobs at these places, as many at a time as one statement takes."""
+    if not places:
+        return
+    if len(places) < len(new_jobs):
+        new_jobs = [new_jobs[at] for at in places]
+    begin, text = 0, 0
+    for at, size in enumerate(map(len, payloads_of(new_jobs))):
+        if at > begin and (at - begin == CHUNK or text + size > CHUNK_TEXT):
+            yield places[begin:at], new_jobs[begin:at]
+            begin, text = at, 0
         text += size
-    if chunk:
-        yield chunk
+    yield places[begin:], new_jobs[begin:]
 
 
 def _lacks_table(error: DBAPIError) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sa_jobqueue.testing import PostgresServer
 from tests.benchmarks import (
     async_handlers,
+    bulk,
     claim,
     completions,
     drain,
@@ -21,6 +22,7 @@ from tests.benchmarks.measure import durable_server
 
 BENCHMARKS: Mapping[str, Callable[[PostgresServer], None]] = {
     "asyncio": async_handlers.run,
+    "bulk": bulk.run,
     "claim": claim.run,
     "completions": completions.run,
     "drain": drain.run,

@@ -7,17 +7,20 @@ back outside of it, but for the single jobs, whose commit counts.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Engine, MetaData, Text, create_engine, event
+import psycopg
+from sqlalchemy import Connection, Engine, MetaData, Text, create_engine, event, insert
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from sa_jobqueue import Job, enqueue
+from sa_jobqueue import Job, enqueue, enqueue_many
 from sa_jobqueue.entry.unit_of_work import _insert_pending_jobs, _insert_waiting_jobs, _undo_rolled_back
 from sa_jobqueue.testing import PostgresServer
+from sa_jobqueue.testing.server import connect
 from tests.benchmarks.measure import database, in_turns, median, print_table, spread
 
 JOBS, RUNS, SINGLE_RUNS, FLUSH_RUNS = 1_000, 15, 400, 25
@@ -47,6 +50,15 @@ class Note(Base):
     body: Mapped[str] = mapped_column(Text)
 
 
+STOCK_CORE = insert(StockJob).returning(StockJob.id)
+#: The columns that a job without a key has from the library, into the same table.
+BY_HAND = """
+    INSERT INTO jobqueue_jobs (kind, payload, queue, payload_version, priority, max_attempts, run_at, expires_at)
+    VALUES (%s, %s::jsonb, %s, %s, %s, %s, coalesce(%s::timestamptz, now()), %s) RETURNING id
+"""
+DEFAULTS = ("default", 1, 5, 5, None, None)
+
+
 def run(server: PostgresServer) -> None:
     """Print the three tables."""
     with database(server) as url:
@@ -55,7 +67,7 @@ def run(server: PostgresServer) -> None:
             index.name = f"stock_{index.name}"
         Base.metadata.create_all(engine)
         _print_jobs(engine)
-        _print_single_jobs(engine)
+        _print_single_jobs(url, engine)
         _print_plain_flushes(engine)
         engine.dispose()
 
@@ -96,17 +108,25 @@ def _print_jobs(engine: Engine) -> None:
     )
 
 
-def _print_single_jobs(engine: Engine) -> None:
-    contestants = {
-        "stock ORM": lambda: _commit(engine, StockJob(kind="noop", payload={"number": 0})),
-        "a job": lambda: _commit(engine, enqueue("noop", {"number": 0})),
-    }
-    figures = in_turns(contestants, runs=SINGLE_RUNS)
-    ruler = median(figures["stock ORM"])
-    rows = [(name, spread(times, ".2f"), f"{median(times) / ruler:.2f}") for name, times in figures.items()]
+def _print_single_jobs(url: str, engine: Engine) -> None:
+    with connect(url) as raw, engine.connect() as connection:
+        stock, by_hand = "stock ORM", "by hand on psycopg"
+        contestants = {
+            stock: lambda: _commit(engine, StockJob(kind="noop", payload={"number": 0})),
+            "a job": lambda: _commit(engine, enqueue("noop", {"number": 0})),
+            by_hand: lambda: _commit_by_hand(raw),
+            "stock Core": lambda: _commit_stock_core(connection),
+            "enqueue_many": lambda: _commit_core(connection),
+        }
+        figures = in_turns(contestants, runs=SINGLE_RUNS)
+    rulers = {name: median(figures[name]) for name in (stock, by_hand)}
+    rows = []
+    for name, times in figures.items():
+        ratios = [f"{ruler / median(times):.2f}" for ruler in rulers.values()]
+        rows.append((name, spread(times, ".2f"), *ratios))
     print_table(
-        f"One object, one session, one commit, milliseconds, median of {SINGLE_RUNS} (range)",
-        ("", "ms", "ratio"),
+        f"One object and its commit, milliseconds, and the rate beside two rulers, median of {SINGLE_RUNS} (range)",
+        ("", "ms", *rulers),
         rows,
     )
 
@@ -147,6 +167,30 @@ def _commit(engine: Engine, obj: object) -> float:
     with Session(engine) as session:
         session.add(obj)
         session.commit()
+    return (time.perf_counter() - began) * 1e3
+
+
+def _commit_by_hand(connection: psycopg.Connection[Any]) -> float:
+    """The same without SQLAlchemy: BEGIN, INSERT, COMMIT. The driver prepares the INSERT by itself."""
+    began = time.perf_counter()
+    with connection.transaction():
+        connection.execute(BY_HAND, ["noop", json.dumps({"number": 0}), *DEFAULTS]).fetchone()
+    return (time.perf_counter() - began) * 1e3
+
+
+def _commit_stock_core(connection: Connection) -> float:
+    """SQLAlchemy's own share: an INSERT of two columns."""
+    began = time.perf_counter()
+    connection.execute(STOCK_CORE, {"kind": "noop", "payload": {"number": 0}}).scalar_one()
+    connection.commit()
+    return (time.perf_counter() - began) * 1e3
+
+
+def _commit_core(connection: Connection) -> float:
+    """Milliseconds on a connection that is there."""
+    began = time.perf_counter()
+    enqueue_many(connection, [enqueue("noop", {"number": 0})])
+    connection.commit()
     return (time.perf_counter() - began) * 1e3
 
 

@@ -154,6 +154,14 @@ def test_large_payloads_go_in_smaller_chunks(
     assert rows(application, "payload") == [job.payload for job in new]
 
 
+def test_what_separates_payloads_on_the_way_may_stand_in_one(application: Engine, session: Session) -> None:
+    """JSON writes control characters as escapes, in names as well."""
+    new = [enqueue("k", {"a\x1eb": "\x1e"}), enqueue("k", "\x1e"), enqueue("k", ['\n\x1e,"\\'])]
+    enqueue_many(session, new)
+    session.commit()
+    assert rows(application, "payload") == [{"a\x1eb": "\x1e"}, "\x1e", ['\n\x1e,"\\']]
+
+
 def test_an_empty_batch_sends_nothing(application: Engine) -> None:
     """Not even a transaction is begun."""
     with application.connect() as connection, statements(application) as seen:

@@ -201,9 +201,10 @@ def right_after_the_insert(monkeypatch: pytest.MonkeyPatch, act: Callable[[], ob
     real = inserts._insert_once
     once = iter([act])
 
-    def insert(*arguments: Any) -> None:
-        real(*arguments)
+    def insert(*arguments: Any) -> object:
+        rows = real(*arguments)
         next(once, lambda: None)()
+        return rows
 
     monkeypatch.setattr(inserts, "_insert_once", insert)
 

@@ -10,7 +10,12 @@ import pytest
 from sqlalchemy import Connection, Engine, Executable, text
 
 from sa_jobqueue.records import NewJob
-from sa_jobqueue.statements.insert import insert_jobs, insert_parameters
+from sa_jobqueue.statements.insert import (
+    insert_job,
+    insert_jobs,
+    insert_parameter,
+    insert_parameters,
+)
 from sa_jobqueue.statements.replace import change_parameters, change_waiting
 
 LOADED = 50_000
@@ -52,10 +57,14 @@ def batch(prefix: str = "") -> list[NewJob]:
 def test_the_insert_probes_the_index_of_keys(analysed: bool, plan_cache_mode: str, engine: Engine) -> None:
     """Whatever the planner knows of the table and the batch, the cost must not grow with the table."""
     with loaded(engine, analysed=analysed, plan_cache_mode=plan_cache_mode) as connection:
-        plan = explain(connection, insert_jobs(), insert_parameters(batch()))
-    assert "Seq Scan on jobqueue_jobs" not in plan, plan
-    assert "hashed" not in plan, plan
-    assert "Index Only Scan using jobqueue_jobs_unique_key_idx" in plan, plan
+        plans = [
+            explain(connection, insert_jobs(), insert_parameters(batch())),
+            explain(connection, insert_job(keyed=True), insert_parameter(batch()[0])),
+        ]
+    for plan in plans:
+        assert "Seq Scan on jobqueue_jobs" not in plan, plan
+        assert "hashed" not in plan, plan
+        assert "Index Only Scan using jobqueue_jobs_unique_key_idx" in plan, plan
 
 
 @pytest.mark.parametrize("plan_cache_mode", ["force_generic_plan", "force_custom_plan"])

@@ -176,11 +176,11 @@ def vanishing(monkeypatch: pytest.MonkeyPatch, engine: Engine, times: int) -> Ca
     count = 0
     real_insert, real_read = inserts._insert_once, conflicts.holders_of_keys
 
-    def insert(connection: object, new_jobs: list[NewJob], *rest: object) -> None:
+    def insert(connection: object, new_jobs: list[NewJob], *rest: object) -> object:
         if count < times:
             with engine.begin() as other:
                 insert_job(other, kind="held", **keyed("x", scope="row"))
-        real_insert(connection, new_jobs, *rest)  # type: ignore[arg-type]
+        return real_insert(connection, new_jobs, *rest)  # type: ignore[arg-type]
 
     def read() -> object:
         nonlocal count

@@ -87,6 +87,15 @@ LETS_THE_KEY_GO = {
     "cancel": cancel.cancel,
     "the fence": fence.fence,
 }
+INSERTS: tuple[Statement, ...] = tuple(
+    one
+    for shown in (True, False)
+    for one in (
+        partial(insert.insert_jobs, shown=shown),
+        partial(insert.insert_job, keyed=True, shown=shown),
+        partial(insert.insert_job, keyed=False, shown=shown),
+    )
+)
 PRUNES = tuple(partial(prune.prune, status) for status in TERMINAL)
 
 _OF_TOKEN = "job.lease_token = CAST(%(token)s::UUID AS UUID)"
@@ -251,7 +260,7 @@ STATEMENTS: dict[str, Changed] = {
         PRUNES, "ORDER BY job.finished_at", "ORDER BY job.finished_at DESC"
     ),
     # the rest
-    "a delayed job is due at once": _one(insert.insert_jobs, "now() + given.delay, ", ""),
+    "a delayed job is due at once": Changed(INSERTS, "now() + ", "now() + 0 * "),
     "who owns a job is not looked for": _one(held.owners, "jobqueue_jobs.settled_token", "NULL"),
 }
 
