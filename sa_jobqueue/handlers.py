@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 from sa_jobqueue import arguments
 from sa_jobqueue.callables import is_async, takes
@@ -21,7 +21,7 @@ from sa_jobqueue.errors import ConfigurationError, PayloadError
 from sa_jobqueue.key_settings import check_on_conflict, check_scope
 from sa_jobqueue.names import check_name, hint
 from sa_jobqueue.periods import Period
-from sa_jobqueue.providers import Providers, advice
+from sa_jobqueue.providers import Providers, advice, asked
 from sa_jobqueue.records import HandlerCall
 from sa_jobqueue.retry import Decision, RetryPolicy, decide
 from sa_jobqueue.signature import HandlerSignature, SignatureReader, function_name
@@ -105,9 +105,29 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         """What the function takes. Raises TypeError for an annotation that can't be resolved."""
         return self._reader.signature
 
+    @property
+    def _sa_instance_state(self) -> NoReturn:
+        # What session.add() asks for, as of a call.
+        raise TypeError(
+            f"expected a Job from enqueue(), got the handler of {self.kind!r}: write enqueue({self._name}.call(...)), with "
+            "the arguments of the function"
+        )
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__name__", "handler")
+
     def __call__(self, /, *args: _Direct.args, **kwargs: _Direct.kwargs) -> _Result:
         """Call the function itself, here and now: no job, no retry."""
-        return self.function(*args, **kwargs)
+        try:
+            return self.function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # it was not entered
+                error.add_note(
+                    f"this calls the function itself: write enqueue({self._name}.call(...)) for a job, or in a test "
+                    f"perform({self._name}.call(...)) for one run"
+                )
+            raise
 
     def call(self, /, *args: _Fields.args, **kwargs: _Fields.kwargs) -> HandlerCall:
         """A call to hand to `enqueue()`: the arguments without the context, and this handler's settings.
@@ -172,6 +192,12 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
                     f"handler({self.kind!r}): nobody provides {name!r} of {function_name(self.function)}: "
                     f"{advice(annotation)}"
                 )
+
+    def is_given(self, kind: Any) -> bool:
+        """Whether what is provided for this type has a place: a parameter of the function, or in a registry around it."""
+        return self._providers.knows(kind) or any(
+            kind in asked(annotation) for annotation in self.signature.provided.values()
+        )
 
     def decide(self, attempt: int, error: BaseException) -> Decision:
         """What becomes of a failed attempt: nothing more for a permanent error, else what the policy says."""

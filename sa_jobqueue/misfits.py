@@ -71,3 +71,11 @@ def type_name(kind: type) -> str:
 def is_typed_dict(kind: Any) -> bool:
     """Whether it is a TypedDict, of `typing` or of typing_extensions, which pydantic asks for before Python 3.12."""
     return typing.is_typeddict(kind) or type(kind).__qualname__ == "_TypedDictMeta"
+
+
+def row_advice(value: object) -> str | None:
+    """What stands in a payload for an object of a mapped class; None for anything else."""
+    # Not by hasattr(), which asks a property of the same name.
+    if "_sa_instance_state" not in getattr(value, "__dict__", ()):
+        return None
+    return "pass its primary key, or ref(obj) while it has none yet"

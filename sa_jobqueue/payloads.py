@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from sa_jobqueue.errors import PayloadError
-from sa_jobqueue.misfits import MisfitError, member, short, type_name
+from sa_jobqueue.misfits import MisfitError, member, row_advice, short, type_name
 from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
@@ -370,8 +370,8 @@ def _text_problem(text: str) -> str | None:
 
 
 def _advice(value: object) -> str:
-    if hasattr(value, "_sa_instance_state"):
-        return "pass its primary key, or ref(obj) while it has none yet"
+    if (advice := row_advice(value)) is not None:
+        return advice
     for types, advice in _ADVICE:
         if isinstance(value, types):
             return advice

@@ -88,7 +88,7 @@ class Providers:
 
         Raises ConfigurationError when nobody provides it, and what a factory raises.
         """
-        for cls in _asked(annotation):
+        for cls in asked(annotation):
             if cls in instead:
                 return instead[cls]
         if (provider := self._find(annotation, set())) is None:
@@ -97,7 +97,7 @@ class Providers:
 
     def _find(self, annotation: Any, seen: set[int]) -> Provider | None:
         seen.add(id(self))
-        for cls in _asked(annotation):
+        for cls in asked(annotation):
             if (own := self._by_type.get(cls)) is not None:
                 return own
         for wider in self._wider:
@@ -127,7 +127,7 @@ def advice(annotation: Any) -> str:
     return f"jobs.provide({told(annotation)}, ...), on the registry of the handler or one that includes it"
 
 
-def _asked(annotation: Any) -> tuple[Any, ...]:
+def asked(annotation: Any) -> tuple[Any, ...]:
     """The annotation itself, for `sessionmaker[Session]` and `Annotated` the bare class as well, and for a union each of its members.
 
     What can't be a key is nobody's.
@@ -137,8 +137,8 @@ def _asked(annotation: Any) -> tuple[Any, ...]:
     except TypeError:
         return ()
     if hasattr(annotation, "__metadata__"):
-        return (annotation, *_asked(annotation.__origin__))
+        return (annotation, *asked(annotation.__origin__))
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
-        return tuple(cls for one in typing.get_args(annotation) if one is not NoneType for cls in _asked(one))
+        return tuple(cls for one in typing.get_args(annotation) if one is not NoneType for cls in asked(one))
     return (annotation,) if origin is None else (annotation, origin)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 from uuid import UUID
 
 from sa_jobqueue.states import JobStatus, Verb
@@ -327,6 +327,11 @@ class HandlerCall:
     key_scope: object = None
     on_conflict: OnConflict | None = None
     handler: object = field(default=None, compare=False, repr=False)
+
+    @property
+    def _sa_instance_state(self) -> NoReturn:
+        # What session.add() asks for: without an answer it says that this class is not mapped, and nothing of enqueue().
+        raise TypeError(f"expected a Job from enqueue(), got a call of {self.kind!r}: wrap it in enqueue()")
 
     def __reduce__(self) -> tuple[type[HandlerCall], tuple[Any, ...]]:
         return HandlerCall, tuple(getattr(self, one.name) for one in fields(self) if one.name != "handler")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from sa_jobqueue.misfits import MisfitError, type_name
+from sa_jobqueue.misfits import MisfitError, row_advice, type_name
 from sa_jobqueue.payloads import Ref
 
 JsonType = Literal["null", "boolean", "number", "text", "array", "object"]
@@ -61,7 +61,9 @@ class Codec:
 
     def refusal(self, value: object) -> MisfitError:
         """A value of another type than expected."""
-        return MisfitError(f"expected {self.name}, got {told_type(value)}", wrong_type=True)
+        advice = row_advice(value)
+        told = told_type(value) if advice is None else f"{told_type(value)}: {advice}"
+        return MisfitError(f"expected {self.name}, got {told}", wrong_type=True)
 
 
 def json_type(value: object) -> JsonType | None:

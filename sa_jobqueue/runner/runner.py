@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from sqlalchemy import URL, Engine
 
+from sa_jobqueue.completion.loops import keep_home
 from sa_jobqueue.database import normalise_url
 from sa_jobqueue.errors import ConfigurationError
 from sa_jobqueue.events import RunnerStarted, Subscribers
@@ -58,10 +59,16 @@ class Runner:
                 f"Runner(): expected a Registry first, got {type(registry).__qualname__}; one registry takes in another "
                 "by registry.include(other)"
             )
+        if not isinstance(settings, RunnerSettings | None):
+            raise TypeError(
+                f"Runner(): expected RunnerSettings(...) third, got {type(settings).__qualname__}; subscribers go by name"
+            )
         self.settings: RunnerSettings = settings or RunnerSettings()
         self.registry = registry
         self.id: str = self.settings.name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
         self._url = normalise_url(_url_of(database))
+        #: An AsyncEngine's, which is for the host's event loop alone.
+        self._host_engine: Engine | None = getattr(database, "sync_engine", None)
         self._subscribers = Subscribers(subscribers)
         self._lock = threading.Lock()
         #: The threads that are at starting or ending it: what they call meanwhile must not wait for them.
@@ -111,6 +118,7 @@ class Runner:
         for and then raises CancelledError. Raises what `start` raises.
         """
         start, stop = self._stoppable(lambda: self._start(hand_back=False))
+        self._keep_from_handlers()
 
         def run() -> int:
             start()
@@ -212,6 +220,7 @@ class Runner:
 
     async def __aenter__(self) -> Runner:
         start, stop = self._stoppable(self.start)
+        self._keep_from_handlers()
         try:
             await in_thread(start, on_cancel=stop)
         except asyncio.CancelledError:  # nobody will leave what nobody has entered
@@ -221,6 +230,10 @@ class Runner:
 
     async def __aexit__(self, *_: object) -> None:
         await in_thread(self.stop)
+
+    def _keep_from_handlers(self) -> None:
+        if self._host_engine is not None:
+            keep_home(self._host_engine)
 
     def _check_registry(self) -> None:
         self.registry.check()

@@ -11,12 +11,13 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from sa_jobqueue.completion.owner import Fate
 from sa_jobqueue.outcomes import Settle
+from sa_jobqueue.providers import told
 from sa_jobqueue.records import Settlement
 from sa_jobqueue.runner.verdict import mistake_in, uncompleted, verdict
 from sa_jobqueue.states import CANCELLED_REASON, EXHAUSTED_REASON, JobStatus, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
     from datetime import timedelta
     from types import TracebackType
 
@@ -176,3 +177,15 @@ def _can_await() -> bool:
         return in_greenlet()
     except (ImportError, ValueError):  # without greenlet nothing async of SQLAlchemy's can be around us
         return False
+
+
+def check_stand_ins(
+    caller: str, provide: Mapping[Any, Any], handlers: Collection[Handler[..., ..., Any]]
+) -> None:
+    """Raise ValueError for one that no handler would be given: it would get the real thing in its place."""
+    for kind in provide:
+        if not any(handler.is_given(kind) for handler in handlers):
+            raise ValueError(
+                f"{caller}(): provide={{{told(kind)}: ...}}: no handler takes that, and nobody provides it: the key is the "
+                "type that the parameter is annotated with"
+            )

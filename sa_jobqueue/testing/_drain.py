@@ -8,7 +8,7 @@ from sa_jobqueue import arguments
 from sa_jobqueue.handlers import several
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.store.sessions import run_on
-from sa_jobqueue.testing._attempts import EventLoop
+from sa_jobqueue.testing._attempts import EventLoop, check_stand_ins
 from sa_jobqueue.testing._draining import Draining
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def drain(
     if not isinstance(registry, Registry):
         raise TypeError(f"drain(): expected a Registry second, got {type(registry).__qualname__}")
     arguments.limit(limit)
+    check_stand_ins("drain", provide or {}, registry.handlers)
     chosen = None if queues is None else list(several("drain(): queues", queues))
 
     def work(given: Session | Connection) -> Drained:

@@ -7,11 +7,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from sa_jobqueue.handlers import Handler
+from sa_jobqueue.names import hint
 from sa_jobqueue.records import HandlerCall
 from sa_jobqueue.states import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from sa_jobqueue.signature import HandlerSignature
 
 ANYTHING: Any = object()
 _LONGEST = 300
@@ -117,6 +120,7 @@ def wanted_of(kind: Any, payload: Any, filters: Mapping[str, Any], *, caller: st
         case Handler():
             names = kind.names
             if isinstance(payload, dict):
+                _check_fields(caller, kind.signature, payload)
                 payload = kind.signature.written(payload)
         case HandlerCall():
             if payload is not ANYTHING:
@@ -142,6 +146,17 @@ def shown(value: Any) -> str:
     """A value for people, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+
+
+def _check_fields(caller: str, signature: HandlerSignature, payload: dict[Any, Any]) -> None:
+    """A field that no such job can have would let every `refute_enqueued()` pass."""
+    if signature.rest is not None or not signature.codecs:
+        return
+    for name in payload.keys() - signature.codecs.keys():
+        raise ValueError(
+            f"{caller}(): {signature.function_name} takes no field {name!r}{hint(name, signature.codecs)}; for what another "
+            "release has enqueued give the kind as a text"
+        )
 
 
 def _check_time(caller: str, value: Any) -> None:

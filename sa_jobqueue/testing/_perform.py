@@ -16,7 +16,7 @@ from sa_jobqueue.names import hint
 from sa_jobqueue.records import ClaimedJob, HandlerCall
 from sa_jobqueue.registry import Registry
 from sa_jobqueue.states import JobStatus, Verb
-from sa_jobqueue.testing._attempts import EventLoop, Performed, attempt
+from sa_jobqueue.testing._attempts import EventLoop, Performed, attempt, check_stand_ins
 from sa_jobqueue.testing._completing import Holder, Unfenced
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def perform(
     session = options.pop("session", None)
     provide = options.pop("provide", {})
     job, handler, context, holder = _prepared(what, kind, payload, options, session)
+    check_stand_ins("perform", provide, [handler])
     with EventLoop(_ADVICE) as loop:
         loop.check(handler)
         attempted = attempt(job, handler, context, loop, lambda: holder.completion, provide)

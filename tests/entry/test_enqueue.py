@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from fastapi.encoders import jsonable_encoder
+from sqlalchemy.orm import Session
 
-from sa_jobqueue import Enqueued, Job, JobStatus, Registry, enqueue
+from sa_jobqueue import Enqueued, Job, JobContext, JobStatus, Registry, enqueue
 from sa_jobqueue.records import HandlerCall
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -130,6 +131,41 @@ def test_a_handler_in_the_place_of_its_call_is_explained() -> None:
     for wrong, what in ((send, "the handler"), (send.call, "a method of the handler")):
         with pytest.raises(TypeError, match=rf"{what} of 'mail.send': write enqueue\(send\.call\(\.\.\.\)\)"):
             enqueue(wrong)  # type: ignore[arg-type]
+
+
+def test_a_session_is_told_of_enqueue() -> None:
+    """SQLAlchemy itself knows only that the class is not mapped."""
+
+    @Registry().handler("mail.send")
+    def send(to: int) -> None: ...
+
+    with Session() as session:
+        with pytest.raises(TypeError, match=r"got a call of 'mail.send': wrap it in enqueue\(\)"):
+            session.add(send.call(to=7))
+        with pytest.raises(
+            TypeError, match=r"the handler of 'mail.send': write enqueue\(send\.call\(\.\.\.\)\)"
+        ):
+            session.add(send)
+        assert not session.new
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_handler_that_is_called_without_its_context_tells_how_it_is_enqueued(sync: bool) -> None:
+    """But what it raises itself is its own."""
+
+    def send(ctx: JobContext, to: int) -> None:
+        raise TypeError("its own")
+
+    async def send_later(ctx: JobContext, to: int) -> None: ...
+
+    handler: Any = Registry().handler("mail.send")(send if sync else send_later)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'ctx'") as missing:
+        handler(to=7)
+    assert f"write enqueue({handler.function.__name__}.call(...)) for a job" in missing.value.__notes__[0]
+    if sync:
+        with pytest.raises(TypeError, match="its own") as own:
+            handler(None, to=7)
+        assert not hasattr(own.value, "__notes__")
 
 
 def test_the_boundaries_are_allowed() -> None:

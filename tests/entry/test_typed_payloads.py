@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from sa_jobqueue import JobContext, Registry, enqueue, enqueue_many, ref
+from sa_jobqueue import PROVIDED, JobContext, Registry, enqueue, enqueue_many, ref
 from sa_jobqueue.records import HandlerCall
 from sa_jobqueue.testing import Drained, assert_enqueued, drain, perform
 from tests.codecs.examples import ONE, ROUND_TRIPS, Colour, Line, Point
@@ -158,7 +158,9 @@ def test_an_object_of_a_session_is_refused_with_what_to_pass(session: Session) -
         TypeError, match=r"\$\.document: .*Document is no JSON type: pass its primary key, or ref\(obj\)"
     ):
         enqueue("k", {"document": document})
-    with pytest.raises(TypeError, match=r"\$\.ticket_id: expected uuid.UUID, got .*Document"):
+    with pytest.raises(
+        TypeError, match=r"\$\.ticket_id: expected uuid.UUID, got .*Document: pass its primary key, or"
+    ):
         close.call(ticket_id=document)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -204,8 +206,32 @@ def test_perform_takes_a_typed_call_and_stand_ins() -> None:
     assert heard[-1] == (fake, "a")
 
 
+def test_a_stand_in_that_nobody_asks_for_is_refused(session: Session) -> None:
+    """Else the handler would be given the real thing, and the test would pass."""
+    registry = Registry()
+    registry.provide(Mailer, factory=Mailer)
+
+    @registry.handler("mail")
+    def mail(to: str, mailer: Mailer = PROVIDED) -> None: ...
+
+    @registry.handler("other")
+    def other() -> None: ...
+
+    for key, name in ((FakeMailer, "FakeMailer"), ("mailer", "mailer")):
+        refused = rf"provide={{{name}: \.\.\.}}: no handler takes that, and nobody provides it"
+        with pytest.raises(ValueError, match=rf"perform\(\): {refused}"):
+            perform(mail.call(to="a"), provide={key: FakeMailer()})
+        with pytest.raises(ValueError, match=rf"drain\(\): {refused}"):
+            drain(session, registry, provide={key: FakeMailer()})
+    assert perform(other.call(), provide={Mailer: FakeMailer()}).status == "done"
+
+
 class Mailer:
     """A client."""
+
+
+class FakeMailer(Mailer):
+    """Its stand-in."""
 
 
 def drained(session: Session, expected: Drained, registry: Registry = jobs) -> None:

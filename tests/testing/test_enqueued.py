@@ -275,6 +275,16 @@ def test_wrong_arguments_are_named(
             refute_enqueued(engine)  # type: ignore[call-overload]
 
 
+def test_a_field_that_the_handler_does_not_take_is_refused(engine: Engine) -> None:
+    """For nothing could refute it; by name anything may be asked for."""
+    with Session(engine) as session:
+        for ask in (assert_enqueued, refute_enqueued, all_enqueued):
+            says = rf"{ask.__name__}\(\): .*embed takes no field 'document', did you mean 'document_id'"
+            with pytest.raises(ValueError, match=says):
+                ask(session, embed, {"document": 7})
+        refute_enqueued(session, "document.embed", {"document": 7})
+
+
 def test_a_forgotten_await_is_told_by_the_callers_name() -> None:
     """Python warns with the name of the coroutine."""
     session = AsyncSession()

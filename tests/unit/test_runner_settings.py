@@ -131,6 +131,9 @@ def test_what_a_runner_is_made_of_is_checked() -> None:
     for registry, database, words in wrong:
         with pytest.raises(TypeError, match=words):
             Runner(registry, database)
+    anything: Any = {"queues": {"default": 1}}
+    with pytest.raises(TypeError, match=r"expected RunnerSettings\(\.\.\.\) third, got dict"):
+        Runner(jobs, url, anything)
 
 
 @pytest.mark.parametrize("make", [create_engine, create_async_engine])
