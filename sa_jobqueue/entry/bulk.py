@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from sqlalchemy import inspect
+from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import instance_state
 
 from sa_jobqueue.batch import Batch
@@ -16,18 +17,21 @@ from sa_jobqueue.entry.request import passed_instead, request_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
 from sa_jobqueue.store.inserts import enqueue_jobs
-from sa_jobqueue.store.sessions import enqueuing_connection, own_key, run_on
+from sa_jobqueue.store.same_key import CHANGES
+from sa_jobqueue.store.sessions import enqueuing_connection, own_key, read_anew, run_on
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator
 
     from sqlalchemy import Connection
-    from sqlalchemy.orm import InstanceState, Session
+    from sqlalchemy.orm import InstanceState
 
     from sa_jobqueue.entry.objects import Objects
     from sa_jobqueue.payloads import Ref
     from sa_jobqueue.records import Enqueued, NewJob
     from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
+
+_CHANGED = frozenset(CHANGES.values())
 
 
 @overload
@@ -43,8 +47,9 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine
 
     One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Several jobs with one key
     are treated as if they came one after another. The Job objects stay outside the session, and `enqueued` is set on
-    those that the caller keeps: no others are held, so that a generator makes a large batch in little memory. With an
-    async target this is a coroutine, and nothing happens until it is awaited. On a connection in AUTOCOMMIT every
+    those that the caller keeps: no others are held, so that a generator makes a large batch in little memory. Objects of a
+    Session whose rows were replaced or rescheduled are expired, so that their next read shows the change. With an async
+    target this is a coroutine, and nothing happens until it is awaited. On a connection in AUTOCOMMIT every
     statement is a transaction of its own; a session in it is refused.
 
     Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
@@ -59,6 +64,8 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
         return []
     refuse_own_key(own_key(target), batch)
     told = enqueue_jobs(enqueuing_connection(target), batch)
+    if isinstance(target, Session):
+        read_anew(target, {one.id for one in told if one.outcome in _CHANGED})
     for position, job in there:
         vars(job)["_enqueued"] = told[position]
     return told
