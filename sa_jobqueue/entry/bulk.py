@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from sqlalchemy import inspect
@@ -21,7 +21,7 @@ from sa_jobqueue.store.same_key import CHANGES
 from sa_jobqueue.store.sessions import enqueuing_connection, own_key, read_anew, run_on
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import Coroutine, Iterator
 
     from sqlalchemy import Connection
     from sqlalchemy.orm import InstanceState
@@ -71,8 +71,11 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
     return told
 
 
-def _collected(jobs: Iterable[Job]) -> tuple[Iterator[tuple[int, Job]], Batch]:
+def _collected(jobs: Any) -> tuple[Iterator[tuple[int, Job]], Batch]:
     """Everything the iterable gives, checked, before the first SQL; and which of the objects are still there, later on."""
+    if not isinstance(jobs, Iterable):
+        one = ": write [job]" if isinstance(jobs, Job) else ""
+        raise TypeError(f"enqueue_many(): expected several jobs second, got {passed_instead(jobs)}{one}")
     objects: Objects = Passing()
     if isinstance(jobs, Sequence):
         jobs = tuple(jobs)  # under asyncio others may change a list before it is answered
