@@ -157,6 +157,13 @@ class Job(Base):
         {"comment": SCHEMA_COMMENT.format(version=SCHEMA_VERSION)},
     )
 
+    def __init_subclass__(cls, **_: Any) -> None:
+        # The library's INSERT knows this one table: what another class adds to it would be lost in silence.
+        raise ConfigurationError(
+            f"{cls.__qualname__} can't inherit from Job, whose rows the queue alone writes: keep what you add in a table of "
+            "your own, with a foreign key to Job.__table__.c.id"
+        )
+
     @property
     def enqueued(self) -> Enqueued | None:
         """Id and outcome, from the flush on; a plain record that outlives expiry, close and commit.

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.misfits import MisfitError, member, row_advice, short, type_name
-from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES
+from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ LARGEST_PAYLOAD_BYTES = 64 * 1024 * 1024
 MAX_RESULT_BYTES = 64 * 1024
 #: What is told of a result above that, in its place.
 RESULT_TOO_LARGE = "result too large"
-MAX_DEPTH = 100
+MAX_DEPTH = MAX_PAYLOAD_DEPTH
 #: Python itself refuses to read an integer of more than 4,300 digits.
 MAX_DIGITS = 4000
 TOO_LONG = 10**MAX_DIGITS

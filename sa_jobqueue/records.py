@@ -33,6 +33,8 @@ DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_PAYLOAD_VERSION = 1
 #: What a payload may take as JSON, unless its handler or its producer says otherwise.
 DEFAULT_MAX_PAYLOAD_BYTES = 256 * 1024
+#: Levels of objects and lists in a payload; Python's own limit for what it can read and walk is near 1,000.
+MAX_PAYLOAD_DEPTH = 100
 HIGHEST_PRIORITY, LOWEST_PRIORITY = 0, 9
 PRIORITIES = LOWEST_PRIORITY - HIGHEST_PRIORITY + 1
 MOST_ATTEMPTS = LAST_PAYLOAD_VERSION = 2_000_000_000

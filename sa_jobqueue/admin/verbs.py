@@ -11,9 +11,8 @@ from sqlalchemy.orm import Session
 
 from sa_jobqueue import arguments
 from sa_jobqueue.admin.ids import checked
-from sa_jobqueue.models import Job
 from sa_jobqueue.store import operator
-from sa_jobqueue.store.sessions import connection_of, run_on
+from sa_jobqueue.store.sessions import connection_of, read_anew, run_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -125,13 +124,7 @@ def _apply(
     def work(given: Session | Connection) -> Results:
         results = act(connection_of(given), wanted)
         if isinstance(given, Session):
-            _expire(given, {result.id for result in results})
+            read_anew(given, {result.id for result in results})
         return results
 
     return run_on(target, work, caller=verb)
-
-
-def _expire(session: Session, touched: set[int]) -> None:
-    for job in [job for job in session.identity_map.values() if isinstance(job, Job)]:
-        if job.__dict__.get("id") in touched:
-            session.expire(job)

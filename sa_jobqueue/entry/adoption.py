@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import inspect
+from sqlalchemy.orm import PassiveFlag
+from sqlalchemy.orm.attributes import get_history
 from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.orm.util import identity_key
 
@@ -21,7 +23,7 @@ from sa_jobqueue.states import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sqlalchemy.orm import RelationshipProperty, Session
+    from sqlalchemy.orm import InstanceState, RelationshipProperty, Session
 
     from sa_jobqueue.records import Inserted, NewJob
 
@@ -31,6 +33,9 @@ _NEW_ROW: dict[str, Any] = dict.fromkeys(COLUMNS) | {
     "attempts": 0,
     "returned": 0,
 }
+#: What a collection has of its own, without asking the database.
+_ADDED_ALONE = PassiveFlag.PASSIVE_NO_INITIALIZE | PassiveFlag.INCLUDE_PENDING_MUTATIONS
+_NEVER_LOADED = ("write_only", "dynamic")
 #: The jobs outside of their session for which one inside stands, as long as somebody else has them.
 _TWINS: WeakKeyDictionary[Job, WeakSet[Job]] = WeakKeyDictionary()
 
@@ -67,19 +72,25 @@ def undo(job: Job) -> None:
             restore(twin)
 
 
-def pointers(session: Session) -> Iterator[tuple[object, RelationshipProperty[Any], Any]]:
-    """Every new or changed object of the session with a relationship to Job, and what that holds, if it is loaded."""
+def pointers(session: Session) -> Iterator[tuple[object, RelationshipProperty[Any], Sequence[Any]]]:
+    """Every new or changed object of the session with a relationship to Job, and the jobs that it holds, as far as known.
+
+    A collection that nobody has loaded, or that is never loaded whole, is known by what was added to it since.
+    """
     for obj in [*session.new, *session.dirty]:
-        for relationship in inspect(obj).mapper.relationships:
-            if relationship.mapper.class_ is Job and vars(obj).get(relationship.key) is not None:
-                yield obj, relationship, vars(obj)[relationship.key]
+        state = inspect(obj)
+        for relationship in state.mapper.relationships:
+            if relationship.mapper.class_ is Job and (there := _held(state, relationship)):
+                yield obj, relationship, there
 
 
-def members(relationship: RelationshipProperty[Any], value: Any) -> Iterable[Any]:
-    """The jobs that a loaded relationship holds."""
+def _held(state: InstanceState[Any], relationship: RelationshipProperty[Any]) -> Sequence[Any]:
+    value: Any = state.dict.get(relationship.key)
     if not relationship.uselist:
-        return (value,)
-    return tuple(collection_adapter(value)) if hasattr(value, "_sa_adapter") else ()
+        return () if value is None else (value,)
+    if hasattr(value, "_sa_adapter"):
+        return tuple(collection_adapter(value))
+    return get_history(state.obj(), relationship.key, _ADDED_ALONE).added or ()
 
 
 def _show_created(job: Job, new_job: NewJob, answer: Inserted) -> None:
@@ -136,18 +147,25 @@ def _become_persistent(session: Session, jobs: Iterable[Job]) -> None:
 
 def _point_at_holders(session: Session, holders: dict[Job, Job]) -> None:
     """Everything that points at a job left outside points at the one that stands for its row: one look at each object."""
-    for obj, relationship, value in list(pointers(session)):
-        if not relationship.uselist:
-            if (holder := holders.get(value)) is not None:
-                setattr(obj, relationship.key, holder)
-            continue
-        there = members(relationship, value)
+    for obj, relationship, there in list(pointers(session)):
         if not (newcomers := [job for job in there if job in holders]):
             continue
-        known = set(there)
-        adapter = collection_adapter(value)
-        for job in newcomers:
-            adapter.remove_with_event(job)
-            if (holder := holders[job]) not in known:
-                known.add(holder)
-                adapter.append_with_event(holder)
+        name = relationship.key
+        if not relationship.uselist:
+            setattr(obj, name, holders[newcomers[0]])
+        elif relationship.lazy in _NEVER_LOADED:
+            written = getattr(obj, name)
+            for job in newcomers:
+                written.remove(job)
+                written.add(holders[job])
+        else:
+            get_history(
+                obj, name, PassiveFlag.PASSIVE_OFF | PassiveFlag.NO_RAISE
+            )  # loads what is not there yet
+            adapter = collection_adapter(vars(obj)[name])
+            known = set(adapter)
+            for job in newcomers:
+                adapter.remove_with_event(job)
+                if (holder := holders[job]) not in known:
+                    known.add(holder)
+                    adapter.append_with_event(holder)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from sqlalchemy import inspect
+from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import instance_state
 
 from sa_jobqueue.batch import Batch
@@ -16,18 +17,21 @@ from sa_jobqueue.entry.request import passed_instead, request_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.models import Job
 from sa_jobqueue.store.inserts import enqueue_jobs
-from sa_jobqueue.store.sessions import enqueuing_connection, own_key, run_on
+from sa_jobqueue.store.same_key import CHANGES
+from sa_jobqueue.store.sessions import enqueuing_connection, own_key, read_anew, run_on
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import Coroutine, Iterator
 
     from sqlalchemy import Connection
-    from sqlalchemy.orm import InstanceState, Session
+    from sqlalchemy.orm import InstanceState
 
     from sa_jobqueue.entry.objects import Objects
     from sa_jobqueue.payloads import Ref
     from sa_jobqueue.records import Enqueued, NewJob
     from sa_jobqueue.store.sessions import AsyncTarget, SyncTarget
+
+_CHANGED = frozenset(CHANGES.values())
 
 
 @overload
@@ -43,8 +47,9 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine
 
     One statement for up to 5,000 jobs; nothing is committed, and a session flushes nothing. Several jobs with one key
     are treated as if they came one after another. The Job objects stay outside the session, and `enqueued` is set on
-    those that the caller keeps: no others are held, so that a generator makes a large batch in little memory. With an
-    async target this is a coroutine, and nothing happens until it is awaited. On a connection in AUTOCOMMIT every
+    those that the caller keeps: no others are held, so that a generator makes a large batch in little memory. Objects of a
+    Session whose rows were replaced or rescheduled are expired, so that their next read shows the change. With an async
+    target this is a coroutine, and nothing happens until it is awaited. On a connection in AUTOCOMMIT every
     statement is a transaction of its own; a session in it is refused.
 
     Raises what the iterable raises, and TypeError, ValueError or EnqueueError for an item that can't be inserted; a
@@ -59,13 +64,18 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
         return []
     refuse_own_key(own_key(target), batch)
     told = enqueue_jobs(enqueuing_connection(target), batch)
+    if isinstance(target, Session):
+        read_anew(target, {one.id for one in told if one.outcome in _CHANGED})
     for position, job in there:
         vars(job)["_enqueued"] = told[position]
     return told
 
 
-def _collected(jobs: Iterable[Job]) -> tuple[Iterator[tuple[int, Job]], Batch]:
+def _collected(jobs: Any) -> tuple[Iterator[tuple[int, Job]], Batch]:
     """Everything the iterable gives, checked, before the first SQL; and which of the objects are still there, later on."""
+    if not isinstance(jobs, Iterable):
+        one = ": write [job]" if isinstance(jobs, Job) else ""
+        raise TypeError(f"enqueue_many(): expected several jobs second, got {passed_instead(jobs)}{one}")
     objects: Objects = Passing()
     if isinstance(jobs, Sequence):
         jobs = tuple(jobs)  # under asyncio others may change a list before it is answered

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import event, inspect
 from sqlalchemy.orm import Session
 
-from sa_jobqueue.entry.adoption import adopt, members, pointers, undo
+from sa_jobqueue.entry.adoption import adopt, pointers, undo
 from sa_jobqueue.entry.keys import refuse_own_key
 from sa_jobqueue.entry.references import stored_value
 from sa_jobqueue.entry.request import request_of
@@ -193,8 +193,8 @@ def _refuse_late_errors(waiting: list[Job]) -> None:
 
 def _refuse_pointers(session: Session, waiting: list[Job]) -> None:
     ids = {id(job) for job in waiting}
-    for obj, relationship, value in pointers(session):
-        if any(id(job) in ids for job in members(relationship, value)):
+    for obj, relationship, there in pointers(session):
+        if any(id(job) in ids for job in there):
             raise EnqueueError(
                 f"{type(obj).__name__}.{relationship.key} needs the job's id, and the job's payload needs a row of the "
                 "same flush, by ref(): flush that row first (session.flush()), then enqueue the job with its key"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.util import identity_key
 
 from sa_jobqueue.errors import ConfigurationError, EnqueueError
 from sa_jobqueue.models import Job
@@ -14,7 +15,7 @@ from sa_jobqueue.statements.fence import fence
 from sa_jobqueue.store.callers_connection import in_autocommit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
     from sqlalchemy.orm import scoped_session
@@ -88,6 +89,19 @@ def note_own_key(session: Session, key: str | None) -> None:
 def own_key(target: Session | Connection) -> str | None:
     """The unique key that the session's transaction sets free."""
     return target.info.get(_OWN_KEY) if isinstance(target, Session) else None
+
+
+def read_anew(session: Session, ids: Iterable[int]) -> None:
+    """Statements have changed these rows: their Job objects, where the session has any, are read when somebody asks.
+
+    Once more when that is rolled back, also to a savepoint.
+    """
+    known = (session.identity_map.get(identity_key(Job, job_id)) for job_id in ids)
+    if touched := [job for job in known if job is not None]:
+        for job in touched:
+            session.expire(job)
+        # As what an UPDATE of the session's own has touched. There is no public call.
+        session._register_altered({inspect(job) for job in touched})  # noqa: SLF001
 
 
 def connection_of(target: Session | Connection) -> Connection:

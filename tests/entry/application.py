@@ -5,7 +5,14 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 from sqlalchemy import Column, ForeignKey, Table
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    DynamicMapped,
+    Mapped,
+    WriteOnlyMapped,
+    mapped_column,
+    relationship,
+)
 
 from sa_jobqueue import Job
 
@@ -19,6 +26,17 @@ related_jobs = Table(
     Base.metadata,
     Column("document_id", ForeignKey("documents.id"), primary_key=True),
     Column("job_id", ForeignKey(Job.__table__.c.id), primary_key=True),
+)
+
+
+written_jobs, queried_jobs, raising_jobs = (
+    Table(
+        name,
+        Base.metadata,
+        Column("folder_id", ForeignKey("folders.id"), primary_key=True),
+        Column("job_id", ForeignKey(Job.__table__.c.id), primary_key=True),
+    )
+    for name in ("written_jobs", "queried_jobs", "raising_jobs")
 )
 
 
@@ -64,6 +82,20 @@ class Review(Base):
     job_id: Mapped[int | None] = mapped_column(ForeignKey(Job.__table__.c.id))
 
 
+class Folder(Base):
+    """With collections of jobs that are never loaded, and one that is loaded only when somebody asks for it."""
+
+    __tablename__ = "folders"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    written: WriteOnlyMapped[Job] = relationship(Job, secondary=written_jobs)
+    queried: DynamicMapped[Job] = relationship(Job, secondary=queried_jobs)
+    raising: Mapped[list[Job]] = relationship(
+        Job, secondary=raising_jobs, back_populates="folders", lazy="raise"
+    )
+
+
 # As an application may: the class is not its own, the relationships are.
 Job.comments = relationship(Comment, back_populates="job")  # type: ignore[attr-defined]
 Job.reviews = relationship(Review)  # type: ignore[attr-defined]
+Job.folders = relationship(Folder, secondary=raising_jobs, back_populates="raising")  # type: ignore[attr-defined]

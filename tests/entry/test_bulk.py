@@ -236,6 +236,22 @@ def test_a_bad_item_is_named_by_its_index_and_nothing_is_inserted(
         assert session.query(Document.title).scalar() == "order"
 
 
+@pytest.mark.parametrize(
+    ("one", "says"),
+    [
+        (enqueue("k"), r"got Job: write \[job\]"),
+        (send.call(7), r"got a call of 'mail\.send': wrap it in enqueue\(\)"),
+        (send, "got the handler of 'mail.send'"),
+        (None, "got NoneType"),
+    ],
+)
+def test_one_in_the_place_of_several_is_named(one: Any, says: str, session: Session) -> None:
+    """Before anything is sent."""
+    with pytest.raises(TypeError, match=rf"enqueue_many\(\): expected several jobs second, {says}"):
+        enqueue_many(session, one)
+    assert not session.in_transaction()
+
+
 def test_jobs_that_belong_elsewhere_are_refused(session: Session) -> None:
     """Each would be inserted twice."""
     twice, pending, stored = enqueue("twice"), enqueue("pending"), enqueue("stored")

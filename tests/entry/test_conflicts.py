@@ -170,6 +170,24 @@ def test_an_object_of_the_session_shows_what_became_of_its_row(application: Engi
     assert rows(application, "kind") == ["second"]
 
 
+def test_an_object_is_read_anew_when_a_bulk_call_has_changed_its_row(client: Client) -> None:
+    """As after a flush that changed it, and after the rollback of a savepoint."""
+
+    def work(session: Session) -> list[tuple[str, Any]]:
+        session.add(first := enqueue("first", {"n": 1}, idempotency_key="x"))
+        session.flush()
+        savepoint = session.begin_nested()
+        again = enqueue("second", {"n": 2}, idempotency_key="x", on_conflict="replace")
+        assert first.enqueued
+        told = enqueue_many(session, [again])
+        assert told == [Enqueued(first.enqueued.id, "replaced")]
+        shown = [(first.kind, first.payload)]
+        savepoint.rollback()
+        return [*shown, (first.kind, first.payload)]
+
+    assert client.run(work) == [("second", {"n": 2}), ("first", {"n": 1})]
+
+
 def test_a_document_points_at_the_job_that_it_replaced(application: Engine, session: Session) -> None:
     """Through the application's own foreign key, as for every other conflict."""
     held = holder(application, "ready")

@@ -218,3 +218,11 @@ def test_the_rows_of_one_statement_are_looked_at_once(
     session.commit()
     assert len(rows(application, "id")) == 500
     assert len(looked) == 1000
+
+
+@pytest.mark.parametrize("table", [{}, {"__tablename__": "reports"}], ids=["same table", "table of its own"])
+def test_no_class_inherits_from_job(table: dict[str, str]) -> None:
+    """What it adds would be missing from the one INSERT there is."""
+    with pytest.raises(ConfigurationError, match=r"Report can't inherit from Job.*foreign key"):
+        type("Report", (Job,), table)
+    assert list(Job.__mapper__.self_and_descendants) == [Job.__mapper__]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -56,6 +57,24 @@ def test_a_key_depends_on_kind_names_and_values_alone() -> None:
     ]
     assert len({one, *others}) == 6
     assert len(key_of({"a": "long" * 10_000}, "a")) == len(one)
+
+
+def test_a_field_counts_as_it_stands_in_the_payload() -> None:
+    """Also where Python calls two values equal, and the field is typed: by name nobody knows its type."""
+
+    def work(at: datetime, price: Decimal, share: float) -> None: ...
+
+    typed = Registry().handler("k", unique_by=["at", "price", "share"])(work)
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    there = noon.astimezone(timezone(timedelta(hours=1)))
+    same: list[tuple[datetime, Decimal, float]] = [
+        (noon, Decimal("1.0"), 1.0),
+        (there, Decimal("1.0"), 1.0),
+        (noon, Decimal("1.00"), 1.0),
+        (noon, Decimal("1.0"), 1),
+    ]
+    assert len(set(same)) == 1
+    assert len({enqueue(typed.call(*values)).idempotency_key for values in same}) == len(same)
 
 
 def test_a_key_of_a_row_of_the_same_flush(application: Engine, session: Session) -> None:

@@ -231,6 +231,18 @@ def test_jobs_of_an_async_session_are_expired(engine: Engine) -> None:
     asyncio.run(call())
 
 
+def test_jobs_are_read_anew_after_a_savepoint_that_is_rolled_back(engine: Engine) -> None:
+    """Whatever was read in it."""
+    job_id = add(engine, "ready")
+    with Session(engine) as session:
+        job = session.get_one(Job, job_id)
+        savepoint = session.begin_nested()
+        cancel(session, [job_id])
+        assert job.status == "cancelled"
+        savepoint.rollback()
+        assert job.status == "ready"
+
+
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "AUTOCOMMIT"])
 @each_verb
 def test_the_last_status_is_told(engine: Engine, verb: Verb, before: str, after: str, isolation: str) -> None:

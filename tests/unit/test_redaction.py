@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sa_jobqueue.payloads import MAX_DEPTH
 from sa_jobqueue.redaction import REDACTED, SECRET_NAMES, redacted
 
 SECRET = "S3CR3T-42"
@@ -99,6 +101,23 @@ def test_passwords_in_texts(text: str, shown: str) -> None:
     """Under whatever name the text stands, and alone."""
     assert redacted(text) == shown
     assert redacted({"a": [text], "b": (text, 1)}) == {"a": [shown], "b": (shown, 1)}
+
+
+@pytest.mark.parametrize(
+    "around", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: (inner,)]
+)
+def test_what_is_nested_deeper_than_a_payload_is_hidden(around: Callable[[Any], Any]) -> None:
+    """SQL of others may store what Python reads and can't walk: whoever shows it gets an answer all the same."""
+    value: Any = 1
+    for _ in range(MAX_DEPTH):
+        value = around(value)
+    assert redacted(value) == value
+    value = around(value)
+    assert SECRET not in (shown := repr(redacted({"b": [SECRET], "c": value}, ["b"])))
+    assert REDACTED in shown.partition("'c'")[2]
+    for _ in range(3000):
+        value = around(value)
+    assert repr(redacted(value)).count(REDACTED) == 1
 
 
 def test_other_names() -> None:
