@@ -35,8 +35,8 @@ class Adapted(Codec):
     """A type that another library writes and reads."""
 
     def __init__(self, annotation: Any) -> None:
-        self.kind = _class_of(annotation)
-        self.name = type_name(annotation) if isinstance(annotation, type) else str(annotation)
+        self.kind: type | None = _class_of(annotation)
+        self.name: str = type_name(annotation) if isinstance(annotation, type) else str(annotation)
         self.writes: frozenset[JsonType] = EVERY_JSON_TYPE
 
     def encode(self, value: Any) -> Any:
@@ -97,9 +97,9 @@ class Pydantic(Adapted):
             raise NameError(f"a type that {self.name} names is not defined")
         if self.kind is not None and hasattr(self.kind, "__pydantic_validator__"):
             root = getattr(self.kind, "__pydantic_root_model__", False)
-            self.writes = EVERY_JSON_TYPE if root else frozenset(["object"])
+            self.writes: frozenset[JsonType] = EVERY_JSON_TYPE if root else frozenset(["object"])
         else:
-            self.kind = None  # such as HttpUrl, which takes plain values as well
+            self.kind: type | None = None  # such as HttpUrl, which takes plain values as well
 
     def _write(self, value: Any) -> Any:
         from pydantic_core import PydanticSerializationError
@@ -129,7 +129,9 @@ class Msgspec(Adapted):
         self._annotation = annotation
         if self.kind is not None:
             struct: Any = self.kind
-            self.writes = frozenset(["array" if struct.__struct_config__.array_like else "object"])
+            self.writes: frozenset[JsonType] = frozenset(
+                ["array" if struct.__struct_config__.array_like else "object"]
+            )
 
     def _write(self, value: Any) -> Any:
         import msgspec

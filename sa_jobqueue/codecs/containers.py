@@ -15,18 +15,20 @@ from sa_jobqueue.payloads import MAX_DIGITS, TOO_LONG, plain_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from sa_jobqueue.codecs.base import JsonType
+
 _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 
 
 class Array(Codec):
     """list, and what is written like one: `made_of` says which classes may be passed, `make` what comes back."""
 
-    writes = frozenset(["array"])
+    writes: frozenset[JsonType] = frozenset(["array"])
 
     def __init__(
         self, name: str, item: Codec, made_of: tuple[type, ...], make: Callable[[list[Any]], Any] | None
     ) -> None:
-        self.name = f"{name}[{item.name}]"
+        self.name: str = f"{name}[{item.name}]"
         self._item = item
         self._made_of = made_of
         self._make = make
@@ -65,10 +67,10 @@ class Unordered(Array):
 class Row(Codec):
     """tuple[A, B]: an array of so many items, each by a codec of its own."""
 
-    writes = frozenset(["array"])
+    writes: frozenset[JsonType] = frozenset(["array"])
 
     def __init__(self, items: Sequence[Codec]) -> None:
-        self.name = f"tuple[{', '.join(item.name for item in items) or '()'}]"
+        self.name: str = f"tuple[{', '.join(item.name for item in items) or '()'}]"
         self._items = tuple(items)
 
     def encode(self, value: Any) -> Any:
@@ -99,10 +101,10 @@ class Row(Codec):
 class Object(Codec):
     """dict with free names: `key` writes a text or is that of int, whose digits are the name."""
 
-    writes = frozenset(["object"])
+    writes: frozenset[JsonType] = frozenset(["object"])
 
     def __init__(self, key: Codec, value: Codec) -> None:
-        self.name = f"dict[{key.name}, {value.name}]"
+        self.name: str = f"dict[{key.name}, {value.name}]"
         self._key = key
         self._value = value
         self._digits = key is INT
@@ -162,8 +164,8 @@ class Union(Codec):
 
     def __init__(self, members: Iterable[Codec]) -> None:
         self._members = tuple(members)
-        self.name = " | ".join(member.name for member in self._members)
-        self.writes = frozenset().union(*(member.writes for member in self._members))
+        self.name: str = " | ".join(member.name for member in self._members)
+        self.writes: frozenset[JsonType] = frozenset().union(*(member.writes for member in self._members))
         self._by_type = {kind: member for member in self._members for kind in member.writes}
         if len(self._by_type) < sum(len(member.writes) for member in self._members):
             raise TypeError(

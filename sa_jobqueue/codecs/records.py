@@ -16,17 +16,19 @@ from sa_jobqueue.names import hint
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from sa_jobqueue.codecs.base import JsonType
+
     CodecOf = Callable[[Any], Codec]
 
 
 class Record(Codec):
     """A class with fields. What is passed must be of that very class, for a subclass may have more to lose."""
 
-    writes = frozenset(["object"])
+    writes: frozenset[JsonType] = frozenset(["object"])
 
     def __init__(self, kind: type) -> None:
         self.kind = kind
-        self.name = type_name(kind)
+        self.name: str = type_name(kind)
         self._fields: dict[str, Codec] = {}
         self._required: tuple[str, ...] = ()
         self._read_back = self._compares = False

@@ -28,8 +28,8 @@ class Own(Codec):
 
     def __init__(self, kind: type, writes: JsonType) -> None:
         self.kind = kind
-        self.name = "None" if kind is type(None) else type_name(kind)
-        self.writes = frozenset([writes])
+        self.name: str = "None" if kind is type(None) else type_name(kind)
+        self.writes: frozenset[JsonType] = frozenset([writes])
 
     def encode(self, value: Any) -> Any:
         return value if type(value) is self.kind or self.matches(value) else self.encode_other(value)
@@ -49,8 +49,8 @@ class Own(Codec):
 class Float(Codec):
     """float, which may be given an int that it can hold: the run gets the float that equals it."""
 
-    name = "float"
-    writes = frozenset(["number"])
+    name: str = "float"
+    writes: frozenset[JsonType] = frozenset(["number"])
 
     def encode(self, value: Any) -> Any:
         if not self.matches(value):
@@ -84,8 +84,8 @@ class Float(Codec):
 class Number(Codec):
     """int or float: JSON tells 7 from 7.0, so each comes back as it was."""
 
-    name = "int | float"
-    writes = frozenset(["number"])
+    name: str = "int | float"
+    writes: frozenset[JsonType] = frozenset(["number"])
 
     def encode(self, value: Any) -> Any:
         return (FLOAT if isinstance(value, float) else INT).encode(value)
@@ -103,11 +103,11 @@ class Number(Codec):
 class Text(Codec):
     """A class whose values have a text that says everything: `write` makes it and `read` makes the value of it."""
 
-    writes = frozenset(["text"])
+    writes: frozenset[JsonType] = frozenset(["text"])
 
     def __init__(self, kind: type, write: Callable[[Any], str], read: Callable[[str], Any]) -> None:
         self.kind = kind
-        self.name = type_name(kind)
+        self.name: str = type_name(kind)
         self._write = write
         self._read = read
 
@@ -146,7 +146,7 @@ class Members(Codec):
 
     def __init__(self, kind: type[Enum]) -> None:
         self.kind = kind
-        self.name = type_name(kind)
+        self.name: str = type_name(kind)
         # Of a Flag only single bits are listed, and no member where none has one.
         self.writes: frozenset[JsonType] = (
             frozenset(["number"])
@@ -183,8 +183,10 @@ class Constants(Codec):
     """A Literal: one of these values, of the very type."""
 
     def __init__(self, values: tuple[Any, ...]) -> None:
-        self.name = f"Literal[{_listed(values)}]"
-        self.writes = frozenset(_json_type_of_constant(value, self.name) for value in values)
+        self.name: str = f"Literal[{_listed(values)}]"
+        self.writes: frozenset[JsonType] = frozenset(
+            _json_type_of_constant(value, self.name) for value in values
+        )
         self._known = {(type(value), value) for value in values}
 
     def encode(self, value: Any) -> Any:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import instance_state
 
 from sa_jobqueue.batch import Batch
+from sa_jobqueue.entry.again import refuse_stored, told_before
 from sa_jobqueue.entry.keys import refuse_own_key
 from sa_jobqueue.entry.objects import Listed, Passing
 from sa_jobqueue.entry.references import stored_value
@@ -21,7 +22,7 @@ from sa_jobqueue.store.same_key import CHANGES
 from sa_jobqueue.store.sessions import enqueuing_connection, own_key, read_anew, run_on
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
 
     from sqlalchemy import Connection
     from sqlalchemy.orm import InstanceState
@@ -59,20 +60,24 @@ def enqueue_many(target: Any, jobs: Iterable[Job]) -> list[Enqueued] | Coroutine
 
 
 def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enqueued]:
-    there, batch = _collected(jobs)
+    objects, batch, again = _collected(jobs)
     if not batch:
         return []
     refuse_own_key(own_key(target), batch)
-    told = enqueue_jobs(enqueuing_connection(target), batch)
+    connection = enqueuing_connection(target)
+    refuse_stored(again, lambda: connection)
+    told = enqueue_jobs(connection, batch)
     if isinstance(target, Session):
         read_anew(target, {one.id for one in told if one.outcome in _CHANGED})
-    for position, job in there:
+    for position, job in objects.there():
         vars(job)["_enqueued"] = told[position]
     return told
 
 
-def _collected(jobs: Any) -> tuple[Iterator[tuple[int, Job]], Batch]:
-    """Everything the iterable gives, checked, before the first SQL; and which of the objects are still there, later on."""
+def _collected(jobs: Any) -> tuple[Objects, Batch, list[int]]:
+    """Everything the iterable gives, checked, before the first SQL; which of the objects are still there, later on; and ids
+    that some of them were told before.
+    """
     if not isinstance(jobs, Iterable):
         one = ": write [job]" if isinstance(jobs, Job) else ""
         raise TypeError(f"enqueue_many(): expected several jobs second, got {passed_instead(jobs)}{one}")
@@ -81,13 +86,16 @@ def _collected(jobs: Any) -> tuple[Iterator[tuple[int, Job]], Batch]:
         jobs = tuple(jobs)  # under asyncio others may change a list before it is answered
         objects = Listed(jobs)
     batch = Batch()
+    again: list[int] = []
     try:
         for job in jobs:
             batch.append(_complete(job, objects))
+            if "_enqueued" in vars(job) and (told := told_before(job)) is not None:
+                again.append(told)
     except Exception as error:
         error.add_note(f"enqueue_many(): at index {len(batch)} of the jobs; none was inserted")
         raise
-    return objects.there(), batch
+    return objects, batch, again
 
 
 def _complete(job: Any, objects: Objects) -> NewJob:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event, inspect
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from sa_jobqueue.entry.adoption import adopt, pointers, undo
+from sa_jobqueue.entry.again import refuse_stored, told_before
 from sa_jobqueue.entry.keys import refuse_own_key
 from sa_jobqueue.entry.references import stored_value
 from sa_jobqueue.entry.request import request_of
@@ -44,6 +46,10 @@ def _insert_pending_jobs(session: Session, flush: UOWTransaction, instances: Seq
     if not (jobs := [obj for obj in session.new if isinstance(obj, Job)]):
         return
     _refuse_one_way_relationships(jobs)
+    refuse_stored(
+        [told for job in jobs if (told := told_before(job)) is not None],
+        lambda: enqueuing_connection(session),
+    )
     ready, waiting = _split(session, jobs)
     if waiting:
         _refuse_cycles(session, waiting)
@@ -94,9 +100,21 @@ def _insert(session: Session, ready: list[tuple[Job, NewJob]], waiting: list[Job
             for index in error.indexes:
                 session.expunge(ready[index][0])
             raise
+        except DBAPIError:
+            _spoil(session)
+            raise
         adopt(session, ready, answers)
         ready, waiting = _split(session, waiting)
     return waiting
+
+
+def _spoil(session: Session) -> None:
+    """A database's error has cost the transaction: from now on the session says so, as after an error of the flush's own.
+
+    Else whoever caught it could commit, and PostgreSQL would answer with a ROLLBACK that nobody hears of. There is no public
+    call: this begins and gives up what a flush does its work in.
+    """
+    session._autobegin_t()._begin().rollback(_capture_exception=True)  # noqa: SLF001
 
 
 def _split(session: Session, jobs: Iterable[Job]) -> tuple[list[tuple[Job, NewJob]], list[Job]]:

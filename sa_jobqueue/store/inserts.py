@@ -14,6 +14,7 @@ from sa_jobqueue.batch import Batch, distinct, payloads_of
 from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.failures import hide_values
 from sa_jobqueue.models import jobs
+from sa_jobqueue.queries.keys import ids_that_are_there
 from sa_jobqueue.queries.session import unheard
 from sa_jobqueue.records import Enqueued, Inserted
 from sa_jobqueue.statements.insert import SHOWN, insert_job, insert_parameter, insert_parameters
@@ -69,6 +70,11 @@ def insert_jobs(connection: Connection, new_jobs: Sequence[NewJob]) -> list[Inse
 def enqueue_jobs(connection: Connection, new_jobs: Batch) -> list[Enqueued]:
     """The same, where no object is going to show the rows: answers with what the caller is told, and no more."""
     return _insert(connection, new_jobs, _TOLD)
+
+
+def stored_ids(connection: Connection, ids: Sequence[int]) -> list[int]:
+    """Those of the ids that the transaction sees a row of."""
+    return list(connection.execute(ids_that_are_there(), {"ids": ids}).scalars())
 
 
 def _insert(connection: Connection, new_jobs: Sequence[NewJob], form: _Form[AnswerT]) -> list[AnswerT]:

@@ -303,3 +303,36 @@ def test_a_trigger_that_swallows_rows_is_noticed(application: Engine, session: S
         )
     with pytest.raises(EnqueueError, match="3 jobs were sent and 2 rows came back"):
         enqueue_many(session, [enqueue(kind) for kind in ("a", "lost", "b")])
+
+
+def test_an_object_that_was_inserted_in_bulk_makes_no_second_job(
+    application: Engine, session: Session
+) -> None:
+    """Added, through a relationship or in bulk again, before the commit and after it; what was rolled back may come again."""
+    first, second = enqueue("first"), enqueue("second")
+    savepoint = session.begin_nested()
+    enqueue_many(session, [second])
+    savepoint.rollback()
+    enqueue_many(session, [first])
+    text = r"job \d+ is stored already, and this is the object.* by its id \(job\.enqueued\.id\), or make another"
+    for _ in range(2):
+        session.add(document := Document(title="a", job=first))
+        with pytest.raises(EnqueueError, match=text):
+            session.flush()
+        session.expunge(document)
+        session.expunge(first)
+        with pytest.raises(EnqueueError, match=text):
+            enqueue_many(session, [enqueue("third"), first])
+        session.commit()
+    session.add(second)
+    session.commit()
+    assert sorted(rows(application, "kind")) == ["first", "second"]
+
+
+def test_an_object_with_a_key_finds_its_own_row(application: Engine, session: Session) -> None:
+    """Whatever brings it in again."""
+    job = enqueue("k", idempotency_key="x")
+    (told,) = enqueue_many(session, [job])
+    session.add(Document(title="a", job=job))
+    session.commit()
+    assert rows(application, "id") == [told.id]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import traceback
 
 import pytest
-from sqlalchemy import Engine
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import IntegrityError, PendingRollbackError
 from sqlalchemy.orm import Session
 
-from sa_jobqueue import enqueue
+from sa_jobqueue import enqueue, ref
 from sa_jobqueue.store.trouble import sqlstate_of
+from tests.entry.application import Document
 from tests.entry.conftest import Client
 
 SECRET = "S3CR3T-42"
@@ -65,3 +66,31 @@ def test_a_missing_table_of_an_application_is_none_of_ours(application: Engine, 
     with pytest.raises(Exception, match="audit_log") as caught:
         session.flush()
     assert "alembic" not in str(caught.value)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_who_goes_on_after_a_refused_job_is_stopped(
+    client: Client, constrained: Engine, nested: bool, late: bool
+) -> None:
+    """As after any error of a flush: a commit would be a ROLLBACK that nobody hears of. A savepoint is all that it costs."""
+
+    def work(session: Session) -> None:
+        session.add(Document(title="before"))
+        session.flush()
+        if nested:
+            session.begin_nested()
+        document = Document(title="with it")
+        session.add_all([document, enqueue("k", {"document_id": ref(document) if late else 1})])
+        with pytest.raises(IntegrityError, match="app_c"):
+            session.flush()
+        for go_on in (session.commit, lambda: session.scalar(select(1))):
+            with pytest.raises(PendingRollbackError, match="rolled back due to a previous exception"):
+                go_on()
+        session.rollback() if not nested else session.get_nested_transaction().rollback()  # type: ignore[union-attr]
+        session.add(Document(title="after"))
+
+    client.run(work)
+    with Session(constrained) as session:
+        titles = session.scalars(select(Document.title).order_by(Document.id)).all()
+    assert titles == (["before", "after"] if nested else ["after"])

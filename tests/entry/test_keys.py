@@ -74,7 +74,9 @@ def test_a_field_counts_as_it_stands_in_the_payload() -> None:
         (noon, Decimal("1.0"), 1),
     ]
     assert len(set(same)) == 1
-    assert len({enqueue(typed.call(*values)).idempotency_key for values in same}) == len(same)
+    keys = [enqueue(typed.call(*values)).idempotency_key for values in same]
+    assert len(set(keys)) == 3
+    assert keys[0] == keys[3]  # a float field writes 1 as 1.0
 
 
 def test_a_key_of_a_row_of_the_same_flush(application: Engine, session: Session) -> None:

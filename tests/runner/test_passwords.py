@@ -22,7 +22,7 @@ from tests.apps.secrets import jobs
 from tests.support import forked
 from tests.support.runners import ROOT, Recorder, settings
 from tests.support.secrets import PASSWORD, assert_hidden, logged
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 LEVELS = pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG], ids=["INFO", "DEBUG"])
 
@@ -82,7 +82,10 @@ def test_a_password_that_was_changed_meanwhile(guarded_url: str, level: int) -> 
         with logged(level) as lines, given:
             admin.execute("ALTER ROLE other PASSWORD 'another'")
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'other'")
-            recorder.wait_for(LoopFailed)
+            wait_until(
+                lambda: any("password authentication" in one.error for one in recorder.of(LoopFailed)),
+                what="a loop that is not let in",
+            )
             admin.execute(f"ALTER ROLE other PASSWORD '{PASSWORD}'")
             recorder.wait_for(LoopRecovered)
     assert_hidden(lines.text + str(recorder.events))

@@ -133,7 +133,7 @@ def test_jobs_of_the_future_wait(engine: Engine, database_url: str) -> None:
 def test_a_runner_without_work_to_do_refuses_to_start(database_url: str) -> None:
     """A misspelt queue and an empty registry are told before anything is claimed."""
     jobs = Registry()
-    with pytest.raises(ConfigurationError, match="registered handlers: none"):
+    with pytest.raises(ConfigurationError, match="the registry has no handlers"):
         Runner(jobs, database_url, settings()).start()
     jobs.handler("work", queue="mail")(lambda: None)
     with pytest.raises(ConfigurationError, match="work \\(queue mail\\)"):
