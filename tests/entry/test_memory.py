@@ -35,7 +35,7 @@ def payloads(size: int) -> Iterator[Job]:
 
 @pytest.mark.parametrize(
     ("form", "size", "most"),
-    [("list", 200, 3.0), ("list", 1_000, 1.5), ("generator", 200, 3.0), ("generator", 1_000, 2.3)],
+    [("list", 300, 3.0), ("list", 1_000, 1.5), ("generator", 200, 3.0), ("generator", 1_000, 2.3)],
 )
 def test_a_call_adds_little_more_than_the_payloads(
     form: str, size: int, most: float, connection: Connection
