@@ -14,7 +14,7 @@ from pathlib import Path
 
 #: What makes no statement of ours: on another SQLAlchemy or PostgreSQL it is the same test again. Modules and tests
 #: of other folders of which this is true are marked `once`.
-WITHOUT_SQL = ("tests/simulation", "tests/server")
+WITHOUT_SQL = ("tests/simulation", "tests/server", "tests/codecs")
 #: Half of the time, most of it spent waiting for leases, processes and servers: a run of its own beside all others.
 PATIENT = "tests/runner"
 #: The proof of the protocol: a few long tests, each of them once.
