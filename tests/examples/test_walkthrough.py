@@ -19,6 +19,8 @@ from examples.script.orders import Base
 from examples.walkthrough.__main__ import STORIES
 from examples.walkthrough.stage import Stage
 
+# On the other SQLAlchemy the applications themselves are tested: processes and what they print are the same there.
+pytestmark = pytest.mark.once
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = {
     "fastapi": [
