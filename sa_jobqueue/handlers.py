@@ -174,9 +174,10 @@ class Handler(HandlerSettings, Generic[_Direct, _Fields, _Result]):
         of what the registry provides. Raises PayloadError, naming kind and path, when the payload doesn't fit, and what
         a factory of the registry raises.
         """
-        given = self.signature.arguments(
-            self.kind, context, payload, lambda annotation: self._providers.get(annotation, provide)
-        )
+        signature = self.signature
+        given = signature.arguments(self.kind, context, payload)
+        for name, annotation in signature.provided.items():
+            given[name] = self._providers.get(annotation, provide)
         run: Callable[..., _Result] = self.function
         return functools.partial(run, **given) if given else run
 

@@ -68,6 +68,11 @@ def type_name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+def annotation_name(annotation: Any) -> str:
+    """The name of a class, or of what stands for one, for a message."""
+    return type_name(annotation) if isinstance(annotation, type) else str(annotation)
+
+
 def is_typed_dict(kind: Any) -> bool:
     """Whether it is a TypedDict, of `typing` or of typing_extensions, which pydantic asks for before Python 3.12."""
     return typing.is_typeddict(kind) or type(kind).__qualname__ == "_TypedDictMeta"

@@ -32,10 +32,9 @@ LARGEST_PAYLOAD_BYTES = 64 * 1024 * 1024
 MAX_RESULT_BYTES = 64 * 1024
 #: What is told of a result above that, in its place.
 RESULT_TOO_LARGE = "result too large"
-MAX_DEPTH = MAX_PAYLOAD_DEPTH
 #: Python itself refuses to read an integer of more than 4,300 digits.
 MAX_DIGITS = 4000
-TOO_LONG = 10**MAX_DIGITS
+_TOO_LONG = 10**MAX_DIGITS
 MAX_KEY = 512
 
 #: What raises the limit, unless a message knows better.
@@ -203,6 +202,15 @@ def plain_text(value: str) -> str:
     return value if type(value) is str else str.__str__(value)
 
 
+def integer_problem(value: int) -> str | None:
+    """Why an integer can't be in a payload, None for one that can."""
+    return (
+        f"an integer of more than {MAX_DIGITS:,} digits can't be read back"
+        if abs(value) >= _TOO_LONG
+        else None
+    )
+
+
 def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
@@ -249,7 +257,7 @@ def _plain(value: Any) -> FixedPayload | None:
         if (copy := _flat(value)) is None:
             marshal.dumps(value)
             text = _dump(value)
-            if text.count("[") + text.count("{") > MAX_DEPTH:
+            if text.count("[") + text.count("{") > MAX_PAYLOAD_DEPTH:
                 return None
         else:
             text = _dump(copy)
@@ -294,15 +302,17 @@ def _walk(value: Any, path: str, depth: int, parts: list[str], refs: list[Ref]) 
             parts.append(encode_basestring(copy))
         case int():
             copy = int(value)
-            if abs(copy) >= TOO_LONG:
-                raise ValueError(f"{path}: an integer of more than {MAX_DIGITS:,} digits can't be read back")
+            if problem := integer_problem(copy):
+                raise ValueError(f"{path}: {problem}")
             parts.append(int.__repr__(copy))
         case float():
             copy = float(value)
             parts.append(_float_text(copy, path))
         case list() | dict():
-            if depth == MAX_DEPTH:
-                raise ValueError(f"{short(path)}: nested deeper than {MAX_DEPTH} levels, or contains itself")
+            if depth == MAX_PAYLOAD_DEPTH:
+                raise ValueError(
+                    f"{short(path)}: nested deeper than {MAX_PAYLOAD_DEPTH} levels, or contains itself"
+                )
             copy = (
                 _walk_list(value, path, depth + 1, parts, refs)
                 if isinstance(value, list)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.codecs import UnsupportedAnnotationError, codec_for
-from sa_jobqueue.codecs.base import ANYTHING
+from sa_jobqueue.codecs.base import ANYTHING, json_type
 from sa_jobqueue.context import JobContext
 from sa_jobqueue.errors import PayloadError
 from sa_jobqueue.misfits import MisfitError, type_name
@@ -75,10 +75,11 @@ class HandlerSignature:
             raise TypeError(f"{kind}: {taken!r} is filled in by the runner: leave it out of the call")
         return self._encoded(kind, payload)
 
-    def arguments(
-        self, kind: str, context: JobContext, payload: Any, provide: Callable[[Any], Any]
-    ) -> dict[str, Any]:
-        """The keyword arguments for one run. Raises PayloadError, naming kind and path, when the payload won't fit."""
+    def arguments(self, kind: str, context: JobContext, payload: Any) -> dict[str, Any]:
+        """The keyword arguments for one run, but for what is provided.
+
+        Raises PayloadError, naming kind and path, when the payload won't fit.
+        """
         arguments: dict[str, Any] = {}
         name = ""
         if self.codecs or self.rest is not None:
@@ -95,8 +96,6 @@ class HandlerSignature:
                 raise PayloadError(f"kind {kind!r}: the payload is nested too deep") from None
         for name in self.contexts:
             arguments[name] = context
-        for name, annotation in self.provided.items():
-            arguments[name] = provide(annotation)
         return arguments
 
     def written(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +143,7 @@ class HandlerSignature:
         where = f"kind {kind!r}: the payload"
         if not isinstance(payload, dict):
             raise PayloadError(
-                f"{where} is {_json_type(payload)}, but {self.function_name}{self.parameters} takes its fields from an "
+                f"{where} is {_told_json(payload)}, but {self.function_name}{self.parameters} takes its fields from an "
                 "object: enqueue an object, or take only a JobContext and read ctx.payload"
             )
         for name in self.required:
@@ -275,21 +274,21 @@ def _codec_of(annotation: Any, names: Mapping[str, Any], where: str) -> Codec:
 
 def _code_of(function: Any) -> Any:
     """The function whose code is run: what a partial or a decorator wraps, of a callable object the method."""
-    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
-        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    while (inner := _inside(function)) is not None:
+        function = inner
     return function if hasattr(function, "__globals__") else inspect.unwrap(type(function).__call__)
+
+
+def _inside(function: object) -> Any:
+    """What a partial or a decorator wraps, None for a function that is its own."""
+    return (
+        function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
+    )
 
 
 def function_name(function: object) -> str:
     """The dotted name of a function for messages, and of the class for an object without one: never what it holds."""
-    while not hasattr(function, "__qualname__"):
-        inner = (
-            function.func
-            if isinstance(function, functools.partial)
-            else getattr(function, "__wrapped__", None)
-        )
-        if inner is None:
-            break
+    while not hasattr(function, "__qualname__") and (inner := _inside(function)) is not None:
         function = inner
     if name := getattr(function, "__qualname__", None):
         return f"{getattr(function, '__module__', '?')}.{name}"
@@ -339,6 +338,6 @@ class _Annotated:
         self.__annotations__ = {"annotation": annotation}
 
 
-def _json_type(payload: Any) -> str:
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "an array"}
-    return "null" if payload is None else names.get(type(payload), type(payload).__name__)
+def _told_json(payload: object) -> str:
+    kind = json_type(payload) or type(payload).__name__
+    return kind if kind == "null" else f"{'an' if kind == 'array' else 'a'} {kind}"

@@ -10,11 +10,12 @@ import json
 import re
 import types
 import typing
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from sa_jobqueue.codecs.base import EVERY_JSON_TYPE, Codec
 from sa_jobqueue.codecs.inside import ordered, same
-from sa_jobqueue.misfits import MisfitError, refused_by, type_name
+from sa_jobqueue.misfits import MisfitError, annotation_name, refused_by
 from sa_jobqueue.payloads import Ref
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Adapted(Codec):
 
     def __init__(self, annotation: Any) -> None:
         self.kind: type | None = _class_of(annotation)
-        self.name: str = type_name(annotation) if isinstance(annotation, type) else str(annotation)
+        self.name: str = annotation_name(annotation)
         self.writes: frozenset[JsonType] = EVERY_JSON_TYPE
 
     def encode(self, value: Any) -> Any:
@@ -78,11 +79,13 @@ class Adapted(Codec):
             return self.refusal(value)
         return MisfitError(f"expected {self.name} that its own dump can write as JSON", wrong_type=True)
 
+    @abstractmethod
     def _write(self, value: Any) -> Any:
-        raise NotImplementedError
+        """As its library writes it."""
 
+    @abstractmethod
     def _read(self, value: Any) -> Any:
-        raise NotImplementedError
+        """As its library reads it."""
 
 
 class Pydantic(Adapted):

@@ -13,7 +13,7 @@ from sa_jobqueue.codecs.base import ANYTHING, Codec
 from sa_jobqueue.codecs.containers import Array, Object, Row, Union, Unordered, is_key
 from sa_jobqueue.codecs.records import Record, fill_record, is_record, new_record
 from sa_jobqueue.codecs.scalars import FLOAT, INT, NUMBER, SCALARS, TEXT, Constants, Members
-from sa_jobqueue.misfits import type_name
+from sa_jobqueue.misfits import annotation_name, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -118,7 +118,7 @@ class _Reader:
         key, value = map(self.read, arguments) if arguments else (TEXT, ANYTHING)
         if key is ANYTHING:
             key = TEXT
-        if not (key is INT or is_key(key)):
+        if not is_key(key):
             raise UnsupportedAnnotationError(
                 f"a key of an object can't be {key.name}: use str, int, UUID, date or an Enum of texts"
             )
@@ -200,7 +200,7 @@ def _checked(make: Callable[[], Codec]) -> Codec:
 
 
 def _refusal(annotation: Any) -> str:
-    name = type_name(annotation) if isinstance(annotation, type) else str(annotation)
+    name = annotation_name(annotation)
     if hasattr(annotation, "__attrs_attrs__"):
         return (
             f"{name} is an attrs class, which no codec knows: use a dataclass, or a pydantic or msgspec model"

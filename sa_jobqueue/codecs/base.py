@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 from sa_jobqueue.misfits import MisfitError, row_advice, type_name
@@ -20,7 +21,7 @@ _JSON_TYPES: dict[type, JsonType] = {
 EVERY_JSON_TYPE: frozenset[JsonType] = frozenset(_JSON_TYPES.values())
 
 
-class Codec:
+class Codec(ABC):
     """How the values of one annotation become JSON and come back.
 
     `name` stands in messages; `writes` says which of JSON's types the written form has, so that a union can tell its
@@ -30,17 +31,17 @@ class Codec:
     name: str = "any JSON value"
     writes: frozenset[JsonType] = EVERY_JSON_TYPE
 
+    @abstractmethod
     def encode(self, value: Any) -> Any:
         """The value in JSON's types; what it holds is checked as far as the annotation says. Raises MisfitError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, value: Any) -> Any:
         """The value that was encoded as this one. Raises MisfitError for JSON that is no such thing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def matches(self, value: object) -> bool:
         """Whether a value is meant for this codec, by its type alone."""
-        raise NotImplementedError
 
     def takes(self, kind: type) -> bool:
         """Whether values of this class may be encoded; True also where that can't be told."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sa_jobqueue.codecs.base import Codec, json_type, told_type
 from sa_jobqueue.codecs.scalars import INT
 from sa_jobqueue.misfits import MisfitError
-from sa_jobqueue.payloads import MAX_DIGITS, TOO_LONG, plain_text
+from sa_jobqueue.payloads import MAX_DIGITS, integer_problem, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -89,13 +89,7 @@ class Row(Codec):
     def _row(self, steps: list[Callable[[Any], Any]], values: Sequence[Any]) -> list[Any]:
         if len(values) != len(steps):
             raise MisfitError(f"expected {self.name}, got {len(values)} items")
-        done = []
-        for index, (step, value) in enumerate(zip(steps, values, strict=True)):
-            try:
-                done.append(step(value))
-            except MisfitError as misfit:
-                raise misfit.within(index) from None
-        return done
+        return _each(lambda pair: pair[0](pair[1]), zip(steps, values, strict=True))
 
 
 class Object(Codec):
@@ -147,8 +141,8 @@ class Object(Codec):
         text: Any = self._key.encode(key)
         if not self._digits:
             return plain_text(text)
-        if abs(text) >= TOO_LONG:
-            raise MisfitError(f"an integer of more than {MAX_DIGITS:,} digits can't be read back")
+        if problem := integer_problem(text):
+            raise MisfitError(problem)
         return str(int(text))
 
     def _read(self, name: str) -> Any:

@@ -54,10 +54,7 @@ class Record(Codec):
         return written
 
     def decode(self, value: Any) -> Any:
-        if type(value) is not dict:
-            raise self.refusal(value)
-        self._check(value, self._required)
-        fields = self._each(value, lambda codec, field: codec.decode(field))
+        fields = self._read_fields(value)
         try:
             return self.kind(**fields)
         except RecursionError:
@@ -82,6 +79,12 @@ class Record(Codec):
             raise MisfitError(
                 f"{self.name} comes back from JSON as another value: its constructor changes its fields, or does not take all"
             )
+
+    def _read_fields(self, value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise self.refusal(value)
+        self._check(value, self._required)
+        return self._each(value, lambda codec, field: codec.decode(field))
 
     def _check(self, members: Mapping[Any, Any], required: tuple[str, ...]) -> None:
         for name in required:
@@ -113,10 +116,7 @@ class Fields(Record):
         return self._each(value, lambda codec, field: codec.encode(field))
 
     def decode(self, value: Any) -> Any:
-        if type(value) is not dict:
-            raise self.refusal(value)
-        self._check(value, self._required)
-        return self._each(value, lambda codec, field: codec.decode(field))
+        return self._read_fields(value)
 
     def matches(self, value: object) -> bool:
         return type(value) is dict

@@ -13,7 +13,7 @@ from sa_jobqueue.errors import EnqueueError
 from sa_jobqueue.store.inserts import stored_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Sequence
 
     from sqlalchemy import Connection
 
@@ -27,9 +27,9 @@ def told_before(job: Job) -> int | None:
     return told.id
 
 
-def refuse_stored(ids: Iterable[int], connection: Callable[[], Connection]) -> None:
-    """Raise EnqueueError when one of the rows is there: the same object would make a second job. Without ids no SQL."""
-    if (wanted := list(ids)) and (there := stored_ids(connection(), wanted)):
+def refuse_stored(connection: Connection, ids: Sequence[int]) -> None:
+    """Raise EnqueueError when one of the rows is there: the same object would make a second job."""
+    if there := stored_ids(connection, ids):
         raise EnqueueError(
             f"job {min(there)} is stored already, and this is the object that it was made of: point at it "
             "by its id (job.enqueued.id), or make another job with enqueue()"

@@ -65,7 +65,8 @@ def _enqueue_many(target: Session | Connection, jobs: Iterable[Job]) -> list[Enq
         return []
     refuse_own_key(own_key(target), batch)
     connection = enqueuing_connection(target)
-    refuse_stored(again, lambda: connection)
+    if again:
+        refuse_stored(connection, again)
     told = enqueue_jobs(connection, batch)
     if isinstance(target, Session):
         read_anew(target, {one.id for one in told if one.outcome in _CHANGED})

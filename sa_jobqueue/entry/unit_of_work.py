@@ -46,10 +46,8 @@ def _insert_pending_jobs(session: Session, flush: UOWTransaction, instances: Seq
     if not (jobs := [obj for obj in session.new if isinstance(obj, Job)]):
         return
     _refuse_one_way_relationships(jobs)
-    refuse_stored(
-        [told for job in jobs if (told := told_before(job)) is not None],
-        lambda: enqueuing_connection(session),
-    )
+    if again := [told for job in jobs if (told := told_before(job)) is not None]:
+        refuse_stored(enqueuing_connection(session), again)
     ready, waiting = _split(session, jobs)
     if waiting:
         _refuse_cycles(session, waiting)

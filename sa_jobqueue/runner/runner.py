@@ -144,9 +144,8 @@ class Runner:
     def start(self) -> None:
         """Check and begin, then return. A drained burst, the fault of a loop and `request_stop()` end it as `stop()` does.
 
-        Raises ConfigurationError for a registry that can't serve these queues or lacks what a handler takes from it,
-        TypeError for a handler's annotation that can't be read, ValueError for a field of its `unique_by` that it doesn't
-        take, SchemaVersionError for a database without the queue's tables, SQLAlchemy's OperationalError when it can't be
+        Raises ConfigurationError for a registry that can't serve these queues, or has a handler that could never run,
+        SchemaVersionError for a database without the queue's tables, SQLAlchemy's OperationalError when it can't be
         reached, RuntimeError when started already.
         """
         self._start(hand_back=False)

@@ -106,11 +106,9 @@ class RunnerSettings:
 
     def serving(self, queues: Iterable[str]) -> RunnerSettings:
         """The same with these queues, where none were named."""
-        return (
-            self
-            if self.queues is not None
-            else replace(self, queues=dict.fromkeys(queues, DEFAULT_CONCURRENCY))
-        )
+        if self.queues is not None:
+            return self
+        return replace(self, queues=dict.fromkeys(queues, DEFAULT_CONCURRENCY))
 
     @property
     def limits(self) -> dict[str, int]:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from sa_jobqueue import Job, ref
 from sa_jobqueue.payloads import (
-    MAX_DEPTH,
     Ref,
     check_key,
     encode,
@@ -27,7 +26,7 @@ from sa_jobqueue.payloads import (
     fix,
     resolve,
 )
-from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES
+from sa_jobqueue.records import DEFAULT_MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH
 
 SECRET = "S3CR3T-42"
 
@@ -91,7 +90,7 @@ def test_every_json_value_reads_back_equal(value: Any) -> None:
         0.1 + 0.2,
         1e-320,
         "\U0001f600",
-        nested(MAX_DEPTH),
+        nested(MAX_PAYLOAD_DEPTH),
     ],
     ids=repr,
 )
@@ -216,7 +215,7 @@ def test_what_can_not_be_stored_is_refused_with_its_path(
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 500, 5000, 100_000])
+@pytest.mark.parametrize("depth", [MAX_PAYLOAD_DEPTH + 1, 500, 5000, 100_000])
 def test_deep_nesting_is_refused_and_no_recursion_error(depth: int) -> None:
     """A worker must be able to read every payload that was accepted."""
     with pytest.raises(ValueError, match="nested deeper than 100"):

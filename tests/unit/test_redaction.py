@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_jobqueue.payloads import MAX_DEPTH
+from sa_jobqueue.records import MAX_PAYLOAD_DEPTH
 from sa_jobqueue.redaction import REDACTED, SECRET_NAMES, redacted
 
 SECRET = "S3CR3T-42"
@@ -109,7 +109,7 @@ def test_passwords_in_texts(text: str, shown: str) -> None:
 def test_what_is_nested_deeper_than_a_payload_is_hidden(around: Callable[[Any], Any]) -> None:
     """SQL of others may store what Python reads and can't walk: whoever shows it gets an answer all the same."""
     value: Any = 1
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_PAYLOAD_DEPTH):
         value = around(value)
     assert redacted(value) == value
     value = around(value)
