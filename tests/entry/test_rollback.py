@@ -15,6 +15,7 @@ from sa_jobqueue import Enqueued, Job, enqueue, enqueue_many, ref
 from tests.entry.application import Document
 from tests.entry.conftest import Client
 from tests.entry.counting import rows
+from tests.entry.savepoints import in_savepoints
 
 
 def test_savepoints_decide_for_their_jobs(client: Client, application: Engine) -> None:
@@ -22,17 +23,7 @@ def test_savepoints_decide_for_their_jobs(client: Client, application: Engine) -
     first, second, third, fourth = (enqueue(f"job{n}", idempotency_key=f"{n}") for n in range(1, 5))
 
     def work(session: Session) -> None:
-        savepoint = session.begin_nested()
-        session.add(first)
-        session.flush()
-        savepoint.rollback()
-        with session.begin_nested():
-            session.add(second)
-        session.add(third)
-        outer = session.begin_nested()
-        with session.begin_nested():
-            session.add(fourth)
-        outer.rollback()
+        in_savepoints(session, first, second, third, fourth)
         assert rows(application, "kind") == []
 
     client.run(work)

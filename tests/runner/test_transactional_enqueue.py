@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sa_jobqueue import Job, Registry, enqueue, enqueue_many, ref
 from sa_jobqueue.events import JobSettled
 from tests.entry.conftest import Client
+from tests.entry.savepoints import in_savepoints
 from tests.support.hearing import listening
 from tests.support.runners import running
 from tests.support.waiting import wait_until
@@ -191,17 +192,7 @@ def test_savepoints_wake_nobody_before_the_commit(engine: Engine, database_url: 
     client = Client(kind, database_url)
 
     def work(session: Session) -> None:
-        savepoint = session.begin_nested()
-        session.add(first)
-        session.flush()
-        savepoint.rollback()
-        with session.begin_nested():
-            session.add(second)
-        session.add(third)
-        outer = session.begin_nested()
-        with session.begin_nested():
-            session.add(fourth)
-        outer.rollback()
+        in_savepoints(session, first, second, third, fourth)
         session.flush()
         assert listener.heard() == []
         # A commit behind it is heard and looked for, and nothing else is found.
