@@ -9,10 +9,9 @@ from threading import Thread
 import httpx
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from examples.documents.demo.trouble import expect
 from examples.flask_app.app import create_app
 from examples.flask_app.models import db
-from examples.walkthrough.fastapi_app import show_receipt
+from examples.walkthrough.orders import done_apart, refused_then_placed, show_receipt
 from examples.walkthrough.stage import PATIENCE, Stage
 
 FOLDER = "examples/flask_app"
@@ -24,15 +23,8 @@ def tell(stage: Stage) -> None:
     """A refused order, and one whose receipt comes when a runner does."""
     stage.say("$ flask --app examples.flask_app.app run    (its server runs inside this process)")
     with serving(stage.place.url) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
-        stage.ask(client, "POST", "/orders", email="ada@example.org", quantity=1000, expected=409)
-        stage.count(orders=0, jobs=0)
-        placed = stage.ask(client, "POST", "/orders", email="ada@example.org", quantity=2, expected=202)
-        stage.count(orders=1, jobs=1)
-        job = stage.ask(client, "GET", f"/jobs/{placed['job_id']}", expected=200)
-        expect(job["status"] == "ready", "nobody should have done it yet")
-        stage.run(*RUNNER)
-        job = stage.ask(client, "GET", f"/jobs/{placed['job_id']}", expected=200)
-        expect(job["status"] == "done", "the runner should have done it")
+        placed = refused_then_placed(stage, client)
+        done_apart(stage, client, placed["job_id"], RUNNER)
         show_receipt(stage, client, placed["order_id"], "2 for ada@example.org")
 
 
