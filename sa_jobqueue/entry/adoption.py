@@ -19,6 +19,7 @@ from sqlalchemy.orm.util import identity_key
 from sa_jobqueue.entry.request import COLUMNS, forget, request_of, restore, shown_by
 from sa_jobqueue.models import Job
 from sa_jobqueue.states import JobStatus
+from sa_jobqueue.store.sessions import note_changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,8 +127,7 @@ def _show_changed(session: Session, holder: Job, answer: Inserted) -> None:
     for name in COLUMNS:
         vars(holder).pop(name, None)  # what is not told is read when somebody asks
     vars(holder).update(answer.values)
-    # As after an UPDATE of its own: a rollback, also of a savepoint, makes it read its row again. There is no public call.
-    session._register_altered({inspect(holder)})  # noqa: SLF001
+    note_changed(session, [holder])
 
 
 def _show_existing(job: Job, answer: Inserted) -> None:

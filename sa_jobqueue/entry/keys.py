@@ -57,7 +57,8 @@ class Key:
 
     def is_plain(self, new_job: NewJob) -> bool:
         """Whether the idempotency key of the job says all that was asked for."""
-        return self.scope == "row" and self.on_conflict == "existing" and new_job.idempotency_key is not None
+        plain = self.scope == DEFAULT_SCOPE and self.on_conflict == DEFAULT_ON_CONFLICT
+        return plain and new_job.idempotency_key is not None
 
     def _made(self, kind: str, payload: Any) -> str | None:
         """The kind, and a hash of the fields: of their canonical JSON, names in order, no spaces.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sa_jobqueue import arguments
 from sa_jobqueue.entry.keys import Key, read_key
 from sa_jobqueue.handlers import Handler
+from sa_jobqueue.key_settings import DEFAULT_SCOPE
 from sa_jobqueue.models import Job, jobs
 from sa_jobqueue.payloads import LIMIT_SETTING, encode, fix, resolve
 from sa_jobqueue.records import (
@@ -227,7 +228,7 @@ def shown_by(request: Request) -> dict[str, Any]:
         attributes["idempotency_key"] = new_job.idempotency_key
     if request.key is not None and not request.key.is_plain(new_job):
         # What `Session.merge()` would make of the attributes alone is another key: with this one among them it is refused.
-        attributes["key_scope"] = new_job.key_scope or "row"
+        attributes["key_scope"] = new_job.key_scope or DEFAULT_SCOPE
     return attributes
 
 

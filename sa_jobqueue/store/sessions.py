@@ -100,8 +100,15 @@ def read_anew(session: Session, ids: Iterable[int]) -> None:
     if touched := [job for job in known if job is not None]:
         for job in touched:
             session.expire(job)
-        # As what an UPDATE of the session's own has touched. There is no public call.
-        session._register_altered({inspect(job) for job in touched})  # noqa: SLF001
+        note_changed(session, touched)
+
+
+def note_changed(session: Session, touched: Iterable[Job]) -> None:
+    """Statements have changed the rows of these objects: a rollback, also of a savepoint, makes them read their rows again.
+
+    As after an UPDATE of the session's own. There is no public call.
+    """
+    session._register_altered({inspect(job) for job in touched})  # noqa: SLF001
 
 
 def connection_of(target: Session | Connection) -> Connection:
